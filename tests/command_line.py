@@ -4,8 +4,6 @@ In the process of the tests, which saves the start of an interpreter, unless a p
 what a test is about.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -13,7 +11,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from trainer.cli import main
 
@@ -24,11 +21,11 @@ SMALL = [
 ]  # fmt: skip
 
 
-def command(*words: Any) -> list[str]:
+def command(*words):
     return [sys.executable, "-m", "trainer.cli", *map(str, words)]
 
 
-def run(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*words, folder, code=0):
     """Runs a command here, as if it had been typed in that folder."""
     arguments, out, errors = [str(word) for word in words], io.StringIO(), io.StringIO()
     before = Path.cwd()
@@ -44,7 +41,7 @@ def run(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess(arguments, found, out.getvalue(), errors.getvalue())
 
 
-def run_in_process(*words: Any, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run_in_process(*words, folder, code=0):
     """Runs a command in a process of its own."""
     paths = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
@@ -55,16 +52,14 @@ def run_in_process(*words: Any, folder: Path, code: int = 0) -> subprocess.Compl
     return done
 
 
-def train(
-    folder: Path, *words: Any, env: str = ENV, runners: int = 0, in_process: bool = False
-) -> str:
+def train(folder, *words, env=ENV, runners=0, in_process=False):
     return (run_in_process if in_process else run)(
         "train", "--env", env, *SMALL, "--num-env-runners", runners, "--run-dir", "run", *words,
         folder=folder,
     ).stdout  # fmt: skip
 
 
-def rows(folder: Path, *, name: str = "run") -> list[dict[str, Any]]:
+def rows(folder, *, name="run"):
     """The results so far; the last row may be half written while a run is going on."""
     text = (folder / name / "results.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,7 +1,5 @@
 """What every test gets: checks that it leaves nothing behind, and no lock to chance."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import functools
@@ -16,9 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final
 
 import gymnasium.vector
 import hypothesis
@@ -34,13 +29,13 @@ from trainer.algorithms import building
 from trainer.runtime import local_engine, process_start
 from trainer.testing.processes import wait_until
 
-_NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
-_BYTECODE_FOLDER: Final = "PYTHONPYCACHEPREFIX"
-_RUN_BESIDE_OTHERS: Final = "PYTEST_XDIST_WORKER"
-_MANY_PROCESSES: Final = 20
-_NEW_OBJECTS: Final = 20_000
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_BYTECODE_FOLDER = "PYTHONPYCACHEPREFIX"
+_RUN_BESIDE_OTHERS = "PYTEST_XDIST_WORKER"
+_MANY_PROCESSES = 20
+_NEW_OBJECTS = 20_000
 """After so many, Python looks for garbage."""
-_IMPORTED_BY_TESTS: Final = (
+_IMPORTED_BY_TESTS = (
     "pytest",
     "trainer",
     "trainer.testing.envs",
@@ -48,8 +43,8 @@ _IMPORTED_BY_TESTS: Final = (
     "gymnasium.envs.classic_control",
 )
 
-_HANGS_AFTER_S: Final = 120
-_ARMED_AT: Final = pytest.StashKey[float]()
+_HANGS_AFTER_S = 120
+_ARMED_AT = pytest.StashKey[float]()
 
 if not hasattr(gymnasium.vector, "AutoresetMode"):
     # Their cases are its modes; gymnasium 1.0 has one, and no name for it.
@@ -61,7 +56,7 @@ hypothesis.settings.register_profile("many", deadline=None, max_examples=400)  #
 hypothesis.settings.load_profile("few")
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart(session):
     """Nothing is looked through for garbage while tests are collected: they all stay.
 
     And what tests save is signed with a key of theirs, which their processes inherit.
@@ -74,12 +69,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-def as_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def as_another_user(tmp_path, monkeypatch):
     """What was saved until now is somebody else's, as on another machine."""
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data of another user"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Leaves what is there when all tests are collected out of every collection of garbage.
 
     A million objects, modules and tests: to look through them takes 0.2 s, in each test that looks
@@ -92,7 +87,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(_NEW_OBJECTS)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Lets a test that hangs for 120 s, or for 60 s more, say where.
 
     As pytest's `faulthandler_timeout`, which starts and ends a thread for each test: as much
@@ -106,12 +101,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def signals_do_what_they_do_in_a_terminal() -> Iterator[None]:
+def signals_do_what_they_do_in_a_terminal():
     """Whatever started the tests: shells let what runs in the background ignore Ctrl-C.
 
     Processes inherit that, so it holds for programs that tests start, too.
     """
-    expected: dict[signal.Signals, Any] = {
+    expected = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
         signal.SIGHUP: signal.SIG_DFL,
@@ -125,9 +120,7 @@ def signals_do_what_they_do_in_a_terminal() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def processes_start_from_bytecode(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
+def processes_start_from_bytecode(request, tmp_path_factory):
     """Where Python may write no bytecode, the processes of tests find some in a temporary folder.
 
     Else each of them compiles all our modules: 0.65 s instead of 0.35 s, some hundred times.
@@ -150,13 +143,13 @@ def processes_start_from_bytecode(
 
 
 @pytest.fixture(autouse=True, scope="session")
-def processes_have_imported_what_tests_import() -> Iterator[None]:
+def processes_have_imported_what_tests_import():
     """The fork server preloads it: else each worker that needs a test's class imports pytest.
 
     That takes 0.1 s, and 0.02 s is all that the start of a worker takes otherwise.
     """
 
-    def preload(modules: Sequence[str], start_method: str) -> None:
+    def preload(modules, start_method):
         process_start.preload((*modules, *_IMPORTED_BY_TESTS), start_method)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -169,7 +162,7 @@ def processes_have_imported_what_tests_import() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+def ray_cluster(request):
     """A Ray cluster of two machines, as far as Ray knows; None if no test of this run needs it."""
     if why_no_ray() or not any("ray" in item.keywords for item in request.session.items):
         yield None
@@ -179,7 +172,7 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def algorithms_of_a_test_end_with_it() -> Iterator[None]:
+def algorithms_of_a_test_end_with_it():
     """To define an algorithm is to register it, and errors list all that there are."""
     before = dict(building._ALGORITHMS)
     yield
@@ -188,14 +181,14 @@ def algorithms_of_a_test_end_with_it() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def conditions_are_guarded() -> Iterator[None]:
+def conditions_are_guarded():
     """See `enters_no_condition_unguarded`."""
     with guarded_conditions():
         yield
 
 
 @pytest.fixture(autouse=True)
-def enters_no_condition_unguarded() -> Iterator[None]:
+def enters_no_condition_unguarded():
     """Fails a test in which an interrupt could have left a lock taken that a thread waits for."""
     yield
     found = dict.fromkeys(unguarded)
@@ -204,22 +197,22 @@ def enters_no_condition_unguarded() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def needs_ray(request: pytest.FixtureRequest) -> None:
+def needs_ray(request):
     """Skips tests with the marker `ray` where Ray is missing."""
     if "ray" in request.keywords and why_no_ray():
         pytest.skip(why_no_ray())
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing_behind() -> Iterator[None]:
+def leaves_nothing_behind():
     """Fails a test after which more processes or threads live than before it."""
     threads_before = set(threading.enumerate())
     yield
 
-    def processes() -> list[str]:
+    def processes():
         return [process.name for process in multiprocessing.active_children()]
 
-    def threads() -> list[str]:
+    def threads():
         return [thread.name for thread in threading.enumerate() if thread not in threads_before]
 
     if processes() or threads():
@@ -229,7 +222,7 @@ def leaves_nothing_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def actors_end() -> Iterator[None]:
+def actors_end():
     """Ends the actors of this process: what another test left, and those of this one."""
     actors.shutdown()
     yield
@@ -237,8 +230,7 @@ def actors_end() -> Iterator[None]:
 
 
 @pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def start_method(request, monkeypatch):
     """How workers start; a spawned one takes most of a second, a forked one some milliseconds."""
     monkeypatch.setenv(process_start.START_METHOD_VARIABLE, request.param)
-    method: str = request.param
-    return method
+    return request.param

@@ -4,11 +4,7 @@ There are three versions of the page: (a) its source, (b) the page of Ray 2.40, 
 a later one. Every block of each is here.
 """
 
-from __future__ import annotations
-
-from typing import Final
-
-LAMBDA: Final = """\
+LAMBDA = """\
 from trainer import PPOConfig
 
 ppo = config = (
@@ -25,7 +21,7 @@ ppo.train()
 """
 """In (a), (b) and (c)."""
 
-CLASS_WITHOUT_STATE: Final = """\
+CLASS_WITHOUT_STATE = """\
 from trainer import PPOConfig
 from callbacks import RLlibCallback
 
@@ -43,7 +39,7 @@ ppo.train()
 """
 """In (a)."""
 
-CLASS_WITH_STATE: Final = """\
+CLASS_WITH_STATE = """\
 from trainer import PPOConfig
 from callbacks import RLlibCallback
 
@@ -66,12 +62,12 @@ ppo.train()
 """
 """In (b)."""
 
-CLASS_WITH_STATE_AND_SUPER: Final = CLASS_WITH_STATE.replace(
+CLASS_WITH_STATE_AND_SUPER = CLASS_WITH_STATE.replace(
     "        # Keep", "        super().__init__()\n        # Keep"
 )
 """In (c)."""
 
-CHAIN: Final = """\
+CHAIN = """\
 class MyCallbacks(RLlibCallback):
     def on_train_result(self, *, algorithm, metrics_logger, result, **kwargs):
         print("RLlibCallback subclass")
@@ -99,7 +95,7 @@ config.callbacks(
 """
 """In (a), (b) and (c). It imports nothing and goes on with a `config`."""
 
-REPLAY_BUFFER_TO_DISK: Final = """\
+REPLAY_BUFFER_TO_DISK = """\
 import ormsgpack
 from trainer import DQNConfig
 
@@ -134,7 +130,7 @@ for _ in range(4):
 """
 """In (a), (b) and (c)."""
 
-ACROBOT_TEMPORARY_DATA: Final = """\
+ACROBOT_TEMPORARY_DATA = """\
 import math
 import numpy as np
 from trainer import PPOConfig
@@ -182,7 +178,7 @@ for i in range(10):
 """
 """In (b), where the lines of the config and of `print(` got lost; they are those of (c)."""
 
-ACROBOT_CUSTOM_DATA: Final = (
+ACROBOT_CUSTOM_DATA = (
     ACROBOT_TEMPORARY_DATA.replace(
         "    def on_episode_step",
         "    def on_episode_created(self, *, episode, **kwargs):\n"
@@ -198,7 +194,7 @@ ACROBOT_CUSTOM_DATA: Final = (
 )
 """In (c)."""
 
-TREE: Final = {
+TREE = {
     "algorithm": {
         "on_algorithm_init": ("algorithm",),
         "on_train_result": ("algorithm", "metrics_logger", "result"),

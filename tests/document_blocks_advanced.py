@@ -6,15 +6,12 @@ both. Blocks on actors are in `test_named_actors.py`, those on exploration in `t
 as well. Of blocks that end in a call of Tune the part before that call is here.
 """
 
-from __future__ import annotations
-
 import ast
-from typing import Any, Final
 
 # ---- curriculum
 
 
-ENV_TASK_FN: Final = """\
+ENV_TASK_FN = """\
 from trainer import TaskSettableEnv
 
 class MyEnv(TaskSettableEnv):
@@ -40,7 +37,7 @@ config = {
 """
 """In (a) and (b)."""
 
-NEXT_TASK: Final = """\
+NEXT_TASK = """\
         if result["episode_reward_mean"] > 200:
             task = 2
         elif result["episode_reward_mean"] > 100:
@@ -53,7 +50,7 @@ NEXT_TASK: Final = """\
 """
 """The lines that stand in several blocks."""
 
-TASKS_BETWEEN_ITERATIONS: Final = (
+TASKS_BETWEEN_ITERATIONS = (
     """\
 from trainer import PPO
 
@@ -71,7 +68,7 @@ num_workers = 2
 )
 """In (a); (b) reports with `train.report(result)`, which is Tune's."""
 
-TASKS_BY_A_CALLBACK: Final = """\
+TASKS_BY_A_CALLBACK = """\
 from trainer import DefaultCallbacks
 
 class MyCallbacks(DefaultCallbacks):
@@ -82,7 +79,7 @@ class MyCallbacks(DefaultCallbacks):
 # ---- callbacks
 
 
-WORKERS_RECREATED: Final = """\
+WORKERS_RECREATED = """\
 from trainer import DefaultCallbacks
 
 class MyCallbacks(DefaultCallbacks):
@@ -117,7 +114,7 @@ class MyCallbacks(DefaultCallbacks):
 """
 """In (b), without its first line."""
 
-MULTI_CALLBACKS: Final = """\
+MULTI_CALLBACKS = """\
 config.callbacks(make_multi_callbacks([
     MyCustomStatsCallbacks,
     MyCustomVideoCallbacks,
@@ -126,7 +123,7 @@ config.callbacks(make_multi_callbacks([
 """
 """In (b), where a line of dots follows the third class."""
 
-GLOBAL_WORKER: Final = """\
+GLOBAL_WORKER = """\
 from trainer import get_global_worker
 
 # You can use this from any callback to get a reference to the
@@ -139,7 +136,7 @@ rollout_worker = get_global_worker()
 # ---- exploration
 
 
-EXPLORATION: Final = """\
+EXPLORATION = """\
 # All of the following configs go into Algorithm.config.
 
 # 1) Switching *off* exploration by default.
@@ -189,7 +186,7 @@ EXPLORATION: Final = """\
 """
 """In (a) and (b): five configs, each of which begins with "explore"."""
 
-EXPLORATION_CALL: Final = """\
+EXPLORATION_CALL = """\
 from trainer import AlgorithmConfig
 
 config = AlgorithmConfig().exploration(
@@ -206,7 +203,7 @@ config = AlgorithmConfig().exploration(
 # ---- evaluation
 
 
-EVALUATION_DICTS: Final = (
+EVALUATION_DICTS = (
     """\
 # Run one evaluation step on every 3rd `Algorithm.train()` call.
 {
@@ -278,7 +275,7 @@ EVALUATION_DICTS: Final = (
 )
 """In (a)."""
 
-EVALUATION_CALLS: Final = (
+EVALUATION_CALLS = (
     """\
 from trainer import AlgorithmConfig
 
@@ -358,7 +355,7 @@ config = AlgorithmConfig().evaluation(
 """In (b)."""
 
 
-EVALUATION_RESULT: Final = """\
+EVALUATION_RESULT = """\
   evaluation:
     custom_metrics: {}
     episode_len_mean: 9.15695067264574
@@ -371,7 +368,7 @@ EVALUATION_RESULT: Final = """\
 """In (a) and (b), the end of what is printed; without a custom function there is no `foo`."""
 
 
-def dicts_in(block: str, *, begins_with: str = "") -> list[dict[str, Any]]:
+def dicts_in(block, *, begins_with=""):
     """The configs that a block prints: dicts one after another, or the bare entries of them.
 
     Args:
@@ -385,11 +382,11 @@ def dicts_in(block: str, *, begins_with: str = "") -> list[dict[str, Any]]:
     return [ast.literal_eval(ast.unparse(statement)) for statement in statements]
 
 
-def _split(module: ast.Module, begins_with: str) -> list[dict[str, Any]]:
+def _split(module, begins_with):
     (statement,) = module.body
     assert isinstance(statement, ast.Expr)
     assert isinstance(statement.value, ast.Dict)
-    configs: list[dict[str, Any]] = []
+    configs = []
     for key, value in zip(statement.value.keys, statement.value.values, strict=True):
         assert key is not None
         name = ast.literal_eval(key)

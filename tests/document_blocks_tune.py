@@ -4,13 +4,9 @@
 lack behind `with_resources(…)` is added: without it they are no Python.
 """
 
-from __future__ import annotations
-
-from typing import Final
-
 from tests.document_blocks_advanced import NEXT_TASK, TASKS_BY_A_CALLBACK
 
-_LOOP: Final = (
+_LOOP = (
     NEXT_TASK
     + """
 num_gpus = 0
@@ -29,7 +25,7 @@ tune.Tuner(
 """
 )
 
-FUNCTION_WITH_REPORTER: Final = """\
+FUNCTION_WITH_REPORTER = """\
 from trainer import actors as ray
 from trainer import tune
 from trainer import PPO
@@ -42,7 +38,7 @@ def train(config, reporter):
 """ + _LOOP.replace("NAME", "train")
 """In (a)."""
 
-FUNCTION_THAT_REPORTS: Final = """\
+FUNCTION_THAT_REPORTS = """\
 from trainer import actors as ray
 from trainer import train, tune
 from trainer import PPO
@@ -55,7 +51,7 @@ def train_fn(config):
 """ + _LOOP.replace("NAME", "train_fn")
 """In (b)."""
 
-BY_NAME_WITH_CALLBACKS: Final = (
+BY_NAME_WITH_CALLBACKS = (
     """\
 from trainer import actors as ray
 from trainer import tune

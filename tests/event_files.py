@@ -1,19 +1,15 @@
 """Event files of TensorBoard, read back record by record with their checksums."""
 
-from __future__ import annotations
-
 import importlib
 import struct
-from pathlib import Path
-from typing import Any
 
 
-def event_files(directory: Path) -> list[Path]:
+def event_files(directory):
     """In the order in which TensorBoard reads them."""
     return sorted(directory.glob("events.out.tfevents.*"))
 
 
-def events(directory: Path) -> list[Any]:
+def events(directory):
     """All events of a directory; a wrong checksum fails.
 
     A record that was not written to its end is the last of its file, as for TensorBoard.
@@ -35,9 +31,9 @@ def events(directory: Path) -> list[Any]:
     return found
 
 
-def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
+def curves(directory):
     """Tag to its points, with steps that were taken back removed, as TensorBoard shows them."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    found = {}
     for event in events(directory):
         if event.HasField("session_log"):
             assert event.session_log.status == event.session_log.START

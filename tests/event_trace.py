@@ -6,24 +6,19 @@ move to the callback's state. So nothing of a killed runner's unfinished answer 
 and nothing is seen twice.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import zlib
-from collections.abc import Mapping
-from typing import Any, Final
 
 import numpy as np
 
 from callbacks import RLlibCallback
-from trainer.testing.envs import CountdownEnv
 from trainer.types import DEFAULT_MODULE_ID
 
 Line = tuple[str, int, int, float, int, tuple[str, ...]]
 """Event, env slot (-1 in evaluation), step, return so far, digest of the step, broken relations."""
 
-TRAJECTORY: Final = "trajectory"
+TRAJECTORY = "trajectory"
 """The event that depends on where an episode is cut."""
 
 Traces = dict[str, list[Line]]
@@ -40,64 +35,55 @@ class EventTrace(RLlibCallback):
         others: names of the other events of this runner, in order.
     """
 
-    def __init__(self) -> None:
-        self.finished: Traces = {}
-        self.others: list[str] = []
-        self._chunks: dict[tuple[str, int], Any] = {}
-        self._slots: dict[str, int] = {}
-        self._env_runner: Any = None
+    def __init__(self):
+        self.finished = {}
+        self.others = []
+        self._chunks = {}
+        self._slots = {}
+        self._env_runner = None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return copy.deepcopy({"finished": self.finished, "others": self.others})
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
+    def set_state(self, state):
         self.finished = copy.deepcopy(state["finished"])
         self.others = list(state["others"])
         self._chunks.clear()  # running episodes were put back: they are other objects now
 
-    def on_sub_environment_created(self, *, env_index: int, **arguments: Any) -> None:
+    def on_sub_environment_created(self, *, env_index, **arguments):
         self.others.append(f"on_sub_environment_created {env_index}")
 
-    def on_environment_created(self, *, env_runner: Any, **arguments: Any) -> None:
+    def on_environment_created(self, *, env_runner, **arguments):
         self._env_runner = env_runner
         self.others.append("on_environment_created")
 
-    def on_create_policy(self, **arguments: Any) -> None:
+    def on_create_policy(self, **arguments):
         self.others.append("on_create_policy")
 
-    def on_sample_end(self, **arguments: Any) -> None:
+    def on_sample_end(self, **arguments):
         self.others.append("on_sample_end")
 
     # The old names have to be asked for by name; without the defaults, mypy would object.
 
-    def on_episode_created(
-        self, *, worker: Any = None, base_env: Any = None, policies: Any = None, **new: Any
-    ) -> None:
+    def on_episode_created(self, *, worker=None, base_env=None, policies=None, **new):
         new["episode"].custom_data["trace"] = []
         self._note("created", new, worker=worker, base_env=base_env, policies=policies)
 
-    def on_episode_start(
-        self, *, worker: Any = None, base_env: Any = None, policies: Any = None, **new: Any
-    ) -> None:
+    def on_episode_start(self, *, worker=None, base_env=None, policies=None, **new):
         self._note("start", new, worker=worker, base_env=base_env, policies=policies)
 
-    def on_episode_step(
-        self, *, worker: Any = None, base_env: Any = None, policies: Any = None, **new: Any
-    ) -> None:
+    def on_episode_step(self, *, worker=None, base_env=None, policies=None, **new):
         self._note("step", new, worker=worker, base_env=base_env, policies=policies)
 
-    def on_episode_end(
-        self, *, worker: Any = None, base_env: Any = None, policies: Any = None, **new: Any
-    ) -> None:
+    def on_episode_end(self, *, worker=None, base_env=None, policies=None, **new):
         self._note("end", new, worker=worker, base_env=base_env, policies=policies)
         episode = new["episode"]
         self.finished[episode.id_] = list(episode.custom_data["trace"])
 
     def on_postprocess_trajectory(
-        self, *, env_runner: Any, metrics_logger: Any, episode: Any, agent_id: Any, policy_id: str,
-        policies: Any, postprocessed_batch: Any, original_batches: Any, worker: Any = None,
-        rl_module: Any = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self, *, env_runner, metrics_logger, episode, agent_id, policy_id,
+        policies, postprocessed_batch, original_batches, worker=None,
+        rl_module=None, **kwargs):  # fmt: skip
         first = self._chunks.setdefault((episode.id_, episode.t_started), episode)
         relations = {
             "episode is that of the chunk's earlier events": episode is first,
@@ -115,7 +101,7 @@ class EventTrace(RLlibCallback):
         }
         self._append(TRAJECTORY, episode, self._slots[episode.id_], relations)
 
-    def _note(self, event: str, new: Mapping[str, Any], **old: Any) -> None:
+    def _note(self, event, new, **old):
         episode, env_runner = new["episode"], new["env_runner"]
         first = self._chunks.setdefault((episode.id_, episode.t_started), episode)
         relations = {
@@ -133,21 +119,20 @@ class EventTrace(RLlibCallback):
         self._slots[episode.id_] = -1 if env_runner.config.in_evaluation else slot
         self._append(event, episode, self._slots[episode.id_], relations)
 
-    def _append(self, event: str, episode: Any, slot: int, relations: Mapping[str, bool]) -> None:
+    def _append(self, event, episode, slot, relations):
         broken = tuple(name for name, holds in relations.items() if not holds)
-        line: Line = (event, slot, episode.t, episode.get_return(), _digest(episode), broken)
+        line = (event, slot, episode.t, episode.get_return(), _digest(episode), broken)
         _trace_of(episode).append(line)
 
 
-def _trace_of(episode: Any) -> list[Line]:
-    trace: list[Line] = episode.custom_data["trace"]
-    return trace
+def _trace_of(episode):
+    return episode.custom_data["trace"]
 
 
-def _relations_of(event: str, new: Mapping[str, Any]) -> dict[str, bool]:
+def _relations_of(event, new):
     """What must hold between the episode and its sub-env in one event."""
     episode = new["episode"]
-    env: CountdownEnv = new["env"].envs[new["env_index"]].unwrapped
+    env = new["env"].envs[new["env_index"]].unwrapped
     if event == "created" or not episode.is_reset:
         return {"created before the reset, the others after it": event == "created"}
     is_last = env.steps == env.length
@@ -166,7 +151,7 @@ def _relations_of(event: str, new: Mapping[str, Any]) -> dict[str, bool]:
     return relations
 
 
-def _digest(episode: Any) -> int:
+def _digest(episode):
     """A number that follows from the newest observation and the action that led to it."""
     if not episode.is_reset:
         return 0
@@ -174,7 +159,7 @@ def _digest(episode: Any) -> int:
     return zlib.crc32(np.asarray(episode.get_observations(-1)).tobytes() + action.tobytes())
 
 
-def tracers(algo: Any, *, in_evaluation: bool = False) -> list[dict[str, Any]]:
+def tracers(algo, *, in_evaluation=False):
     """The committed state of every runner's EventTrace, in the order of the runners."""
     states = (
         algo.get_state("evaluation")["evaluation"]["evaluator"]["callbacks"]
@@ -184,16 +169,16 @@ def tracers(algo: Any, *, in_evaluation: bool = False) -> list[dict[str, Any]]:
     return [states[index]["objects"][0]["state"] for index in sorted(states)]
 
 
-def finished_traces(algo: Any, *, in_evaluation: bool = False) -> Traces:
+def finished_traces(algo, *, in_evaluation=False):
     """The traces of all episodes that ended in runners that the algorithm has."""
-    found: Traces = {}
+    found = {}
     for state in tracers(algo, in_evaluation=in_evaluation):
         assert not found.keys() & state["finished"].keys(), "an episode ended in two runners"
         found.update(state["finished"])
     return found
 
 
-def running_traces(algo: Any) -> Traces:
+def running_traces(algo):
     """The traces so far of all training episodes that are running."""
     episodes = [slot["episode"] for slot in algo.get_state()["env_runners"]["slots"]]
     return {
@@ -203,12 +188,12 @@ def running_traces(algo: Any) -> Traces:
     }
 
 
-def all_traces(algo: Any) -> Traces:
+def all_traces(algo):
     """The traces of finished and running training episodes."""
     return {**finished_traces(algo), **running_traces(algo)}
 
 
-def without_trajectories(traces: Traces) -> Traces:
+def without_trajectories(traces):
     """The traces without the events that depend on where episodes are cut."""
     return {
         episode_id: [line for line in trace if line[0] != TRAJECTORY]
@@ -216,12 +201,12 @@ def without_trajectories(traces: Traces) -> Traces:
     }
 
 
-def outline(trace: list[Line]) -> list[tuple[str, int]]:
+def outline(trace):
     """Events and steps of a trace: what can be written down by hand."""
     return [(event, step) for event, _, step, *_ in trace if event != TRAJECTORY]
 
 
-def expected_outline(num_steps: int, *, is_finished: bool = True) -> list[tuple[str, int]]:
+def expected_outline(num_steps, *, is_finished=True):
     """The outline of an episode of so many steps."""
     steps = [("step", step) for step in range(1, num_steps + 1)]
     return [
@@ -232,7 +217,7 @@ def expected_outline(num_steps: int, *, is_finished: bool = True) -> list[tuple[
     ]
 
 
-def problems_of(traces: Traces) -> set[str]:
+def problems_of(traces):
     """What is wrong with traces, whatever they are compared with: relations, order, numbers."""
     problems = set()
     for trace in traces.values():

@@ -4,13 +4,10 @@ Each is a config by its number of runners, of four slots in all. None has callba
 runner, so that everything they show is the same wherever envs are stepped.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -22,24 +19,22 @@ from tests.memory_modules import MODELS
 from tests.resume_envs import Walk
 from tests.small_runs import small_ppo
 from trainer import (
-    AlgorithmConfig,
     ConnectorV2,
     FlattenObservations,
-    PPOConfig,
     SingleAgentObservationPreprocessor,
     compute_advantages,
 )
 from trainer.testing.envs import FailingEnv, RestlessEnv, TaskCountdownEnv
 
-NUM_SLOTS: Final = 4
+NUM_SLOTS = 4
 
 
-def per_runner(num_env_runners: int) -> int:
+def per_runner(num_env_runners):
     """The slots of each runner."""
     return NUM_SLOTS // max(1, num_env_runners)
 
 
-def cut(num_env_runners: int, env: Any, **settings: Any) -> PPOConfig:
+def cut(num_env_runners, env, **settings):
     """PPO with 61 steps on four slots: episodes are cut wherever they stand."""
     return small_ppo(num_env_runners, env=env, batch=61, **settings)
 
@@ -47,12 +42,12 @@ def cut(num_env_runners: int, env: Any, **settings: Any) -> PPOConfig:
 # ---- what envs and their wrappers remember
 
 
-def in_wrappers(context: Any) -> Any:
+def in_wrappers(context):
     """An env that no seed determines, whose wrappers remember as much as it does."""
     return wrappers.NormalizeObservation(wrappers.TimeLimit(RestlessEnv(context), 25))
 
 
-def remembering(num_env_runners: int) -> PPOConfig:
+def remembering(num_env_runners):
     """Whose network has memory, too."""
     lengths = {"min_length": 5, "max_length": 40}  # some episodes are cut twice
     env_config = {**lengths, "num_envs_per_env_runner": per_runner(num_env_runners)}
@@ -63,31 +58,31 @@ def remembering(num_env_runners: int) -> PPOConfig:
 class OwnMean(gymnasium.ObservationWrapper[Any, Any, Any]):
     """A wrapper of the user's own with a running mean, which says so."""
 
-    env_state_attributes: Any = ("total", "count")
+    env_state_attributes = ("total", "count")
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env):
         super().__init__(env)
         self.total, self.count = np.zeros(env.observation_space.shape, np.float32), 1
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation):
         self.total, self.count = self.total + observation, self.count + 1
         return (observation - self.total / self.count).astype(np.float32)
 
 
-def normalised(context: Any, *, env: Any = FailingEnv) -> Any:
+def normalised(context, *, env=FailingEnv):
     """An env without a state in wrappers that carry statistics from episode to episode."""
     recorded = wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(env(context), 9))
     return wrappers.NormalizeReward(wrappers.NormalizeObservation(recorded))
 
 
-def carrying_over(context: Any) -> Any:
+def carrying_over(context):
     """Of ready-made wrappers and of a user's, around an env of forces."""
     return OwnMean(normalised(context, env=Walk))
 
 
 # ---- spaces
 
-NESTED: Final = spaces.Dict(
+NESTED = spaces.Dict(
     {
         "arm": spaces.Box(-2.0, 2.0, (2,)),
         "hand": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]),
@@ -99,18 +94,18 @@ NESTED: Final = spaces.Dict(
 class NestedEnv(gymnasium.Env[Any, Any]):
     """Shows two numbers; pays for an action whose parts are right; lasts 5 to 9 steps."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.observation_space = spaces.Box(-1.0, 1.0, (2,))
         self.action_space = NESTED
         self._shown = np.zeros(2, np.float32)
         self._left = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._left = int(self.np_random.integers(5, 10))
         return self._show_next(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         assert NESTED.contains(action), action
         right = self._shown > 0.0
         reward = float(action["hand"][0] == 1 + right[0])
@@ -120,7 +115,7 @@ class NestedEnv(gymnasium.Env[Any, Any]):
         self._left -= 1
         return self._show_next(), reward, self._left == 0, False, {}
 
-    def _show_next(self) -> Any:
+    def _show_next(self):
         self._shown = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
         # What was shown before is in there, so a replay with other actions would be noticed.
         return self._shown.copy()
@@ -133,7 +128,7 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
     actions are MultiDiscrete.
     """
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         self.multi = env_config.get("multi", False)
         self.key = env_config.get("key", "action_mask")
         self.nothing_at = env_config.get("nothing_at")
@@ -142,25 +137,25 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
         self.observation_space = spaces.Dict(
             {self.key: mask, "observations": spaces.Box(-1.0, 1.0, (2,))}
         )
-        self.action_space: Any = (
+        self.action_space = (
             spaces.MultiDiscrete(self.sizes) if self.multi else spaces.Discrete(4, start=10)
         )
         self._steps = 0
-        self._masks: list[Any] = []
+        self._masks = []
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._steps = 0
         return self._observation(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         chosen = list(action) if self.multi else [action - 10]
         for choice, mask in zip(chosen, self._masks, strict=True):
             assert mask[choice] == 1, f"{action} is impossible: {self._masks}"
         self._steps += 1
         return self._observation(), 1.0, self._steps >= 7, False, {}
 
-    def _observation(self) -> dict[str, Any]:
+    def _observation(self):
         self._masks = []
         for size in self.sizes:
             mask = self.np_random.integers(0, 2, size).astype(np.int8)
@@ -179,28 +174,28 @@ class MaskedEnv(gymnasium.Env[Any, Any]):
 class RunningScale(SingleAgentObservationPreprocessor):
     """Divides by the largest number seen so far, over episodes."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.largest = 1.0
 
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation, episode):
         self.largest = max(self.largest, float(np.abs(observation).max()))
         return (observation / self.largest).astype(np.float32)
 
-    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def get_state(self, *_, **__):
         return {"largest": self.largest}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.largest = state["largest"]
 
 
 class PreviousReward(ConnectorV2):
     """Puts the last reward behind the observation, through the batch."""
 
-    def recompute_output_observation_space(self, space: Any, _: Any) -> Any:
+    def recompute_output_observation_space(self, space, _):
         return spaces.Box(-np.inf, np.inf, (space.shape[0] + 1,), np.float32)
 
-    def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
+    def __call__(self, *, batch, episodes, **_):
         for episode in self.single_agent_episode_iterator(episodes):
             reward = episode.get_rewards(-1) if len(episode) else 0.0
             seen = np.append(episode.get_observations(-1), np.float32(reward))
@@ -211,23 +206,23 @@ class PreviousReward(ConnectorV2):
 class Inverted(ConnectorV2):
     """Gives the env the other one of two actions, and counts."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.count = 0
 
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
+    def __call__(self, *, batch, **_):
         self.count += 1
         batch["actions_for_env"] = [1 - action for action in batch["actions"]]
         return batch
 
-    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def get_state(self, *_, **__):
         return {"count": self.count}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.count = state["count"]
 
 
-def pieces(*_: Any) -> list[ConnectorV2]:
+def pieces(*_):
     return [FlattenObservations(), RunningScale(), PreviousReward()]
 
 
@@ -237,36 +232,36 @@ class Counted(SingleAgentObservationPreprocessor):
     It also counts observations over episodes, which is its state.
     """
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
+    def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         self.seen = 0
 
-    def recompute_output_observation_space(self, observations: Any, actions: Any) -> Any:
+    def recompute_output_observation_space(self, observations, actions):
         del observations, actions
         return spaces.Box(-1e6, 1e6, (6,), np.float32)
 
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation, episode):
         self.seen += 1
         earned = episode.get_rewards(-1) if len(episode) else 0.0
         numbers = [len(episode), earned, self.seen]
         return np.concatenate([observation, numbers]).astype(np.float32)
 
-    def get_state(self, *_: Any, **__: Any) -> Any:
+    def get_state(self, *_, **__):
         return {"seen": self.seen}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.seen = state["seen"]
 
 
 class Turned(ConnectorV2):
     """Gives the env another action than the module chose."""
 
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
+    def __call__(self, *, batch, **_):
         batch["actions_for_env"] = [(2 - action) for action in batch["actions"]]
         return batch
 
 
-def counting(*arguments: Any, **env_config: Any) -> PPOConfig:
+def counting(*arguments, **env_config):
     """Several agents with pieces."""
     return agents.gaps(*arguments, **env_config).env_runners(
         env_to_module_connector=lambda *_: Counted(), module_to_env_connector=lambda *_: Turned()
@@ -279,9 +274,7 @@ def counting(*arguments: Any, **env_config: Any) -> PPOConfig:
 class Rewriting(RLlibCallback):
     """Rewrites everything that can be, in ways that depend on its episode and on the critic."""
 
-    def on_postprocess_trajectory(
-        self, *, episode: Any, postprocessed_batch: Any, metrics_logger: Any, **_: Any
-    ) -> None:
+    def on_postprocess_trajectory(self, *, episode, postprocessed_batch, metrics_logger, **_):
         batch = postprocessed_batch
         episode.custom_metrics["seen"] = batch.count
         batch["rewards"] += 0.01 * batch["t"]
@@ -295,14 +288,14 @@ class Rewriting(RLlibCallback):
 class PlusOneAtTheEnd(RLlibCallback):
     """Pays one more per step, when a sample is complete."""
 
-    def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+    def on_sample_end(self, *, samples, **_):
         for episode in samples:
             for one in getattr(episode, "agent_episodes", {"": episode}).values():
                 if len(one):
                     one.set_rewards(new_data=one.get_rewards() + 1.0)
 
 
-def shared(*, agent_id: Any, postprocessed_batch: Any, original_batches: Any, **_: Any) -> None:
+def shared(*, agent_id, postprocessed_batch, original_batches, **_):
     """Each row gets what the others earned for acting in the same env step."""
     batch = postprocessed_batch
     for other, (_, _, original) in original_batches.items():
@@ -314,23 +307,23 @@ def shared(*, agent_id: Any, postprocessed_batch: Any, original_batches: Any, **
 # ---- faults
 
 
-def die_soon(env_runner: Any, victim: int, num_steps: int) -> None:
+def die_soon(env_runner, victim, num_steps):
     """Lets a runner kill its process in mid-episode."""
     if env_runner.worker_index != victim:
         return
     after(num_steps, env_runner.env.envs[-1], lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def fail_soon(env_runner: Any, num_steps: int) -> None:
+def fail_soon(env_runner, num_steps):
     """Lets a sub-env of each runner raise in mid-episode, once."""
     after(num_steps, env_runner.env.envs[-1], fail)
 
 
-def after(num_steps: int, env: Any, act: Callable[[], object]) -> None:
+def after(num_steps, env, act):
     """Does something instead of a step of an env, in mid-episode, once."""
     step, left = env.step, iter(range(num_steps))
 
-    def step_or_act(action: Any) -> Any:
+    def step_or_act(action):
         if next(left, None) is None:
             env.step = step
             act()
@@ -339,24 +332,24 @@ def after(num_steps: int, env: Any, act: Callable[[], object]) -> None:
     env.step = step_or_act
 
 
-def fail() -> NoReturn:
+def fail():
     raise OSError("on purpose")
 
 
 # ---- the table
 
 
-def task_of_iteration(train_results: Any, task_settable_env: Any, env_ctx: Any) -> int:
+def task_of_iteration(train_results, task_settable_env, env_ctx):
     return int(train_results["training_iteration"])
 
 
-def task_env(env_config: Any) -> Any:
+def task_env(env_config):
     """The env with the tasks is two of gymnasium's wrappers deep."""
     env = wrappers.TimeLimit(TaskCountdownEnv(env_config), 17)
     return wrappers.TransformReward(env, lambda reward: reward)
 
 
-def of_users(num_env_runners: int) -> PPOConfig:
+def of_users(num_env_runners):
     """Pieces, tasks and callbacks at once; many episodes are in several chunks."""
     made = small_ppo(num_env_runners, env=task_env, batch=42, env_task_fn=task_of_iteration)
     made.environment(env_config={"min_length": 6})
@@ -365,11 +358,11 @@ def of_users(num_env_runners: int) -> PPOConfig:
     return made.callbacks([Rewriting, PlusOneAtTheEnd])
 
 
-def several(num_env_runners: int) -> PPOConfig:
+def several(num_env_runners):
     return agents.gaps(num_env_runners, per_runner(num_env_runners))
 
 
-def several_of_users(num_env_runners: int) -> PPOConfig:
+def several_of_users(num_env_runners):
     """All that there is for several agents at once, with sizes that are agent steps."""
     made = counting(num_env_runners, per_runner(num_env_runners))
     made.env_runners(
@@ -381,7 +374,7 @@ def several_of_users(num_env_runners: int) -> PPOConfig:
     return made.callbacks(PlusOneAtTheEnd, on_postprocess_trajectory=shared)
 
 
-def several_with_replay(type_: str, num_env_runners: int) -> Any:
+def several_with_replay(type_, num_env_runners):
     """Modules with small buffers, which are drawn from by errors."""
     made = agents.exploring(type_, None, num_env_runners, per_runner(num_env_runners))
     made.multi_agent(policies={"p", "q"}, policy_mapping_fn={"a": "p", 3: "q", "late": "p"})
@@ -389,7 +382,7 @@ def several_with_replay(type_: str, num_env_runners: int) -> Any:
     return made.training(n_step=3, replay_buffer_config=buffer)
 
 
-MADE: Final[Mapping[str, Callable[[int], AlgorithmConfig]]] = {
+MADE = {
     "PPO, memory": remembering,
     "PPO, code of users": of_users,
     "PPO, several agents": several,

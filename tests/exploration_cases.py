@@ -1,20 +1,15 @@
 """Choices to explore from, with noise that follows from a seed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
-from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
+from trainer.exploration import ActionChoice, ExplorationSpec
 from trainer.name_resolution import PROGRAM
-from trainer.nn import ActionDistribution, Categorical, DiagGaussian, MultiCategorical
+from trainer.nn import Categorical, DiagGaussian, MultiCategorical
 from trainer.seeding import NOISE_DRAWS
-from trainer.types import Array
 
 
-def distribution_of(space: spaces.Space[Any]) -> ActionDistribution:
+def distribution_of(space):
     if isinstance(space, spaces.Discrete):
         return Categorical(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -23,14 +18,12 @@ def distribution_of(space: spaces.Space[Any]) -> ActionDistribution:
     return DiagGaussian(space.shape)
 
 
-def made(config: Any, space: spaces.Space[Any], **context: int) -> Exploration:
+def made(config, space, **context):
     spec = ExplorationSpec.from_config(config, source=PROGRAM)
     return spec.make(space, distribution=distribution_of(space), **context)
 
 
-def choice_for(
-    strategy: Exploration, inputs: Array, *, seed: int = 0, mask: Array | None = None
-) -> ActionChoice:
+def choice_for(strategy, inputs, *, seed=0, mask=None):
     """One choice per row of `inputs`, each with noise of its own, in slots 0, 1, …"""
     rng = np.random.default_rng(seed)
     rows = len(inputs)
@@ -44,18 +37,16 @@ def choice_for(
     )
 
 
-def likelihoods(
-    strategy: Exploration, choice: ActionChoice, actions: Array, *, timestep: int = 0
-) -> Array:
+def likelihoods(strategy, choice, actions, *, timestep=0):
     """What a runner asks for all steps of a request at once."""
     return strategy.logp(choice.allowed_inputs(), actions, timestep=timestep)
 
 
-def same_rows(row: list[float], count: int) -> Array:
+def same_rows(row, count):
     return np.tile(np.array(row, np.float32), (count, 1))
 
 
-def chi_square(actions: Array, probabilities: Array) -> float:
+def chi_square(actions, probabilities):
     """Pearson's statistic of counted actions; its mean is the number of alternatives - 1."""
     expected = len(actions) * probabilities
     counts = np.bincount(actions, minlength=len(probabilities))

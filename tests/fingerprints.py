@@ -14,8 +14,6 @@ arithmetic, too, and `compare` refuses a file that another arithmetic made: use 
 Only public names are used, so that the same file runs in an older tree.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -27,26 +25,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from checkpoints import encode, read_checkpoint, read_manifest
 from tests.resume_cells import ENVS, Cell, Remembering
-from trainer import Algorithm, AlgorithmConfig
+from trainer import Algorithm
 from trainer.metrics import comparable
 from trainer.testing.envs import TaskCountdownEnv
 
-RECORD: Final = Path(__file__).with_suffix(".json")
-PROJECT: Final = Path(__file__).parents[1]
-KILLS: Final = "LOCAL_TRAINER_FINGERPRINT_KILLS"
+RECORD = Path(__file__).with_suffix(".json")
+PROJECT = Path(__file__).parents[1]
+KILLS = "LOCAL_TRAINER_FINGERPRINT_KILLS"
 """Environment variable: the folder whose files say which runners kill themselves, once each."""
 
-HALF: Final = 3
+HALF = 3
 """Iterations before and after the checkpoint of a run."""
 
 Fingerprints = dict[str, dict[str, str]]
@@ -56,12 +54,12 @@ Fingerprints = dict[str, dict[str, str]]
 class Witness(Remembering):
     """Keeps digests of all samples (in the runners) and all batches (in the main process)."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seen = ""
         self.num_samples = 0
 
-    def on_sample_end(self, *, env_runner: Any, samples: list[Any], **_: Any) -> None:
+    def on_sample_end(self, *, env_runner, samples, **_):
         self.num_samples += 1
         for episode in samples:
             self._see(
@@ -72,14 +70,14 @@ class Witness(Remembering):
             )
         self._kill_oneself(env_runner.worker_index)
 
-    def on_learn_on_batch(self, *, train_batch: Any, **_: Any) -> None:
+    def on_learn_on_batch(self, *, train_batch, **_):
         for name in sorted(train_batch):
             self._see(name, np.asarray(train_batch[name]))
 
-    def _see(self, *values: Any) -> None:
+    def _see(self, *values):
         self.seen = hashlib.sha256(self.seen.encode() + encode(list(values))).hexdigest()
 
-    def _kill_oneself(self, worker_index: int) -> None:
+    def _kill_oneself(self, worker_index):
         folder = os.environ.get(KILLS)
         if folder is None or worker_index == 0:
             return
@@ -90,7 +88,7 @@ class Witness(Remembering):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def next_task(train_results: Any, task_settable_env: Any, env_ctx: Any) -> int:
+def next_task(train_results, task_settable_env, env_ctx):
     """A curriculum: the number of the iteration."""
     return int(train_results["training_iteration"])
 
@@ -113,17 +111,17 @@ class Plan:
     is_elsewhere: bool = False
     has_tasks: bool = False
 
-    def config(self) -> AlgorithmConfig:
+    def config(self):
         """The config of the run."""
         made = self.cell.config(**self.settings).callbacks(Witness)
         if self.has_tasks:
             made.environment(TaskCountdownEnv, env_config={}, env_task_fn=next_task)
         return made
 
-    def given(self) -> dict[str, Any]:
+    def given(self):
         """What a restore must be given: the code of the config."""
-        env: Any = TaskCountdownEnv if self.has_tasks else ENVS[self.cell.env]
-        given: dict[str, Any] = {"callbacks_class": Witness}
+        env = TaskCountdownEnv if self.has_tasks else ENVS[self.cell.env]
+        given = {"callbacks_class": Witness}
         if isinstance(env, type):
             given["env"] = env
         if self.has_tasks:
@@ -131,24 +129,24 @@ class Plan:
         return given
 
 
-_FILTERS: Final = {
+_FILTERS = {
     "observation_filter": "MeanStdFilter",
     "normalize_rewards": True,
     "metrics_num_episodes_for_smoothing": 9,
 }
-_EVALUATION: Final = {"evaluation_interval": 2, "evaluation_duration": 3}
-_CURIOSITY: Final = {
+_EVALUATION = {"evaluation_interval": 2, "evaluation_duration": 3}
+_CURIOSITY = {
     "type": "Curiosity",
     "feature_dim": 4,
     "feature_net_config": {"fcnet_hiddens": [6]},
     "sub_exploration": {"type": "StochasticSampling"},
 }
-_ENVS: Final = {"PPO": "CartPole", "DQN": "Acrobot", "SAC": "Pendulum", "PG": "own np_random"}
+_ENVS = {"PPO": "CartPole", "DQN": "Acrobot", "SAC": "Pendulum", "PG": "own np_random"}
 
 
-def plans() -> dict[str, Plan]:
+def plans():
     """All runs by name."""
-    made: dict[str, Plan] = {}
+    made = {}
     for algorithm, env in _ENVS.items():
         local, remote = Cell(algorithm, env, 0), Cell(algorithm, env, 2)
         made[f"{algorithm}, no runners"] = Plan(local)
@@ -181,9 +179,9 @@ def plans() -> dict[str, Plan]:
 # ---- one run
 
 
-def fingerprints_of(plan: Plan, folder: Path) -> dict[str, str]:
+def fingerprints_of(plan, folder):
     """Makes a run: half of it, a checkpoint, the other half."""
-    found: dict[str, str] = {}
+    found = {}
     with _kills(plan, folder), plan.config().build_algo() as algo:
         _train(algo, found)
         path = Path(algo.save_to_path(folder / "checkpoint"))
@@ -194,22 +192,22 @@ def fingerprints_of(plan: Plan, folder: Path) -> dict[str, str]:
     return found
 
 
-def second_half(plan: Plan, path: Path) -> dict[str, str]:
+def second_half(plan, path):
     """Restores a run in this process and makes its second half."""
-    found: dict[str, str] = {}
+    found = {}
     with Algorithm.from_checkpoint(path, **plan.given()) as algo:
         _train(algo, found)
         found |= _state(algo)
     return found
 
 
-def _train(algo: Algorithm, found: dict[str, str]) -> None:
+def _train(algo, found):
     for _ in range(HALF):
         result = comparable(algo.train())
         found[f"result {algo.training_iteration}"] = digest(result)
 
 
-def _state(algo: Algorithm) -> dict[str, str]:
+def _state(algo):
     state = algo.get_state(not_components="config")
     return {
         f"state {name}/{key}": digest(value)
@@ -218,7 +216,7 @@ def _state(algo: Algorithm) -> dict[str, str]:
     }
 
 
-def _files(path: Path) -> dict[str, str]:
+def _files(path):
     """Digests of a checkpoint's component files.
 
     Of `constructors` without the modules of the classes that it names, which may move.
@@ -231,13 +229,13 @@ def _files(path: Path) -> dict[str, str]:
     return found
 
 
-def digest(value: Any) -> str:
+def digest(value):
     """A short digest of plain data."""
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
 @contextmanager
-def _kills(plan: Plan, folder: Path) -> Iterator[None]:
+def _kills(plan, folder):
     """Arms the kills of a run; all of them must have happened when it is over."""
     armed = Path(os.environ[KILLS])
     files = [
@@ -260,11 +258,11 @@ def _kills(plan: Plan, folder: Path) -> Iterator[None]:
 # ---- all runs
 
 
-def all_fingerprints(names: list[str] | None = None) -> Fingerprints:
+def all_fingerprints(names=None):
     """Makes the runs; those that go on elsewhere share one new process."""
     chosen = {name: plan for name, plan in plans().items() if names is None or name in names}
-    found: Fingerprints = {}
-    elsewhere: dict[str, str] = {}
+    found = {}
+    elsewhere = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ[KILLS] = folder
         for number, (name, plan) in enumerate(chosen.items()):
@@ -278,7 +276,7 @@ def all_fingerprints(names: list[str] | None = None) -> Fingerprints:
     return found
 
 
-def run_main(arguments: list[str], *, project: Path = PROJECT) -> Fingerprints:
+def run_main(arguments, *, project=PROJECT):
     """What this module prints when it runs in a new process, in some tree.
 
     Runners inherit the environment from their fork server, which must not run yet: so runs with
@@ -294,11 +292,10 @@ def run_main(arguments: list[str], *, project: Path = PROJECT) -> Fingerprints:
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(f"{arguments[0]} in {project} failed:\n{done.stderr}")
-    printed: Fingerprints = json.loads(done.stdout)
-    return printed
+    return json.loads(done.stdout)
 
 
-def broken_promises(found: Fingerprints) -> list[str]:
+def broken_promises(found):
     """Runs that differ though only kills or processes set them apart."""
     pairs = [(name, name.removesuffix(", killed")) for name in found if name.endswith(", killed")]
     pairs += [
@@ -314,18 +311,18 @@ def broken_promises(found: Fingerprints) -> list[str]:
     ]
 
 
-def differences(one: Fingerprints, other: Fingerprints) -> list[str]:
+def differences(one, other):
     """The names of the fingerprints that differ or that only one side has."""
     flat_one, flat_other = _flat(one), _flat(other)
     names = flat_one.keys() | flat_other.keys()
     return sorted(name for name in names if flat_one.get(name) != flat_other.get(name))
 
 
-def _flat(found: Fingerprints) -> dict[str, str]:
+def _flat(found):
     return {f"{run}: {name}": value for run, part in found.items() for name, value in part.items()}
 
 
-def arithmetic() -> str:
+def arithmetic():
     """A digest of how this machine computes: the same numbers come out where it is the same."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal((64, 48)).astype(np.float32)
@@ -338,7 +335,7 @@ def arithmetic() -> str:
 # ---- the command
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments=None):
     """The command; 1 if something differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.fingerprints", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -352,7 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     logging.getLogger("trainer").setLevel(logging.ERROR)  # kills are told, and meant
     if given.command == "second-half":
-        paths: dict[str, str] = json.loads(given.paths)
+        paths = json.loads(given.paths)
         found = {name: second_half(plans()[name], Path(path)) for name, path in paths.items()}
         sys.stdout.write(json.dumps(found))
         return 0
@@ -366,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
         record = {"arithmetic": arithmetic(), "runs": found}
         if not broken:
             RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-        differing: list[str] = []
+        differing = []
     else:
         differing = differences(found, _at(given.base) if given.base else recorded())
     for line in [*broken, *differing]:
@@ -379,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(bool(broken or differing))
 
 
-def recorded() -> Fingerprints:
+def recorded():
     """The recorded fingerprints.
 
     Raises:
@@ -392,11 +389,10 @@ def recorded() -> Fingerprints:
             "NumPy or Python). Compare with a commit instead: "
             "python -m tests.fingerprints compare --base HEAD~1"
         )
-    runs: Fingerprints = record["runs"]
-    return runs
+    return record["runs"]
 
 
-def _at(revision: str) -> Fingerprints:
+def _at(revision):
     """The fingerprints of a commit."""
     archive = subprocess.run(
         ["git", "archive", "--format=tar", revision], cwd=PROJECT, capture_output=True, check=True

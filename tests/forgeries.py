@@ -6,31 +6,26 @@ numbers, deep nesting, long texts, NaN, the names of modules and functions, with
 The names lead to a canary: a module that leaves a file behind when it is imported or called.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 
-from tests.mutated_states import Path as Place
 from tests.mutated_states import at
 
-MODULE: Final = "canary_of_hostile_checkpoints"
-PROOF: Final = "canary was run"
+MODULE = "canary_of_hostile_checkpoints"
+PROOF = "canary was run"
 """The file that it leaves behind."""
-MAX_SECONDS: Final = 5.0
-MAX_BYTES: Final = 200 * 2**20
+MAX_SECONDS = 5.0
+MAX_BYTES = 200 * 2**20
 Rng = random.Random
 
 
-def write_canary(folder: Path) -> None:
+def write_canary(folder):
     """Writes the module into a folder, which the caller puts on `sys.path`."""
     text = (
         f"def run(*arguments, **more):\n    open({str(folder / PROOF)!r}, 'w').close()\n\n\n"
@@ -42,10 +37,10 @@ def write_canary(folder: Path) -> None:
 # ---- what is planted
 
 
-def hostile_values(rng: Rng) -> Any:
+def hostile_values(rng):
     """Something that is not expected at this place, and that is plain data all the same."""
     name = rng.choice([f"{MODULE}.Env", f"{MODULE}:Env-v0", "os.system", "pydoc.pipepager"])
-    choices: list[Callable[[], Any]] = [
+    choices = [
         lambda: name,
         lambda: {"type": name, "cmd": "true", "text": ""},
         lambda: {"type": "Curiosity", "sub_exploration": {"type": name}},
@@ -67,13 +62,13 @@ def hostile_values(rng: Rng) -> Any:
     return rng.choice(choices)()
 
 
-TAGS: Final = (
+TAGS = (
     *("$tuple", "$range", "$float", "$dict", "$domain", "$part", "$seconds", "$distribution"),
     *("$config", "$code", "$unknown"),
 )
 
 
-def hostile_json(rng: Rng) -> Any:
+def hostile_json(rng):
     """A hostile value that JSON can hold."""
     while True:
         value = hostile_values(rng)
@@ -86,18 +81,18 @@ def hostile_json(rng: Rng) -> Any:
         return value
 
 
-def nested(depth: int) -> Any:
-    value: Any = 1
+def nested(depth):
+    value = 1
     for _ in range(depth):
         value = [value]
     return value
 
 
-def leaves(state: Any, place: Place = ()) -> Iterator[Place]:
+def leaves(state, place=()):
     """All places in dicts and lists, those of containers included."""
     if place:
         yield place
-    pairs: Any = ()
+    pairs = ()
     if isinstance(state, dict):
         pairs = state.items()
     elif isinstance(state, list):
@@ -106,13 +101,11 @@ def leaves(state: Any, place: Place = ()) -> Iterator[Place]:
         yield from leaves(value, (*place, key))
 
 
-def hostile_key(rng: Rng) -> str:
+def hostile_key(rng):
     return rng.choice(["type", "env", "__class__", "\x1b[2J", "env_config", "sub_exploration"])
 
 
-def plant(
-    state: Any, place: Place, rng: Rng, values: Callable[[Rng], Any] = hostile_values
-) -> None:
+def plant(state, place, rng, values=hostile_values):
     """Puts a hostile value at a place of a state, or beside it."""
     try:
         parent = at(state, place[:-1])
@@ -124,7 +117,7 @@ def plant(
         return  # an earlier value has taken the place of what led there
 
 
-def spoilt_bytes(data: bytes, rng: Rng) -> bytes:
+def spoilt_bytes(data, rng):
     """Bytes with one to three small changes."""
     changed = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
@@ -144,7 +137,7 @@ def spoilt_bytes(data: bytes, rng: Rng) -> bytes:
     return bytes(changed)
 
 
-def damaged_bytes(data: bytes, rng: Rng) -> bytes:
+def damaged_bytes(data, rng):
     """Bytes after a fault of a disk or a network: of bits, an end, a block, a page."""
     changed = bytearray(data)
     place = rng.randrange(len(changed))
@@ -164,7 +157,7 @@ def damaged_bytes(data: bytes, rng: Rng) -> bytes:
 
 # ---- what is watched
 
-PROGRAMS: Final = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
+PROGRAMS = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork")
 
 
 @dataclasses.dataclass
@@ -175,7 +168,7 @@ class Watch:
     is_on: bool = False
     seen: list[str] = dataclasses.field(default_factory=list)
 
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def __call__(self, event, arguments):
         if not self.is_on:
             return
         if event == "import" and str(arguments[0]).startswith(MODULE):
@@ -191,7 +184,7 @@ class Watch:
             if is_written and arguments[0] != os.devnull:
                 self._note_outside(event, arguments[0])
 
-    def _note_outside(self, event: str, path: Any) -> None:
+    def _note_outside(self, event, path):
         if isinstance(path, int):  # an open file, which was judged when it was opened
             return
         if not Path(os.fsdecode(path)).absolute().is_relative_to(self.folder):
@@ -205,7 +198,7 @@ class Cost:
     unseen.
     """
 
-    def __enter__(self) -> Cost:
+    def __enter__(self):
         try:
             Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
         except OSError:
@@ -213,12 +206,12 @@ class Cost:
         self._before, self._start = memory("VmHWM"), time.process_time()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.seconds = time.process_time() - self._start
         self.num_bytes = memory("VmHWM") - self._before
 
 
-def memory(field: str) -> int:
+def memory(field):
     """Bytes in use now (`VmRSS`) or at the peak (`VmHWM`); 0 where the system does not tell."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -5,8 +5,6 @@ It is spoken to through a pipe in the DevTools protocol
 for servers, too. No network is reached and no profile of the user is read.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -15,10 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 VARIABLE = "LOCAL_TRAINER_BROWSER"
 BROWSERS = (
@@ -29,7 +24,7 @@ HEIGHT = 1600
 _PATIENCE_S = 60.0
 
 
-def find_browser() -> str | None:
+def find_browser():
     """The browser that the variable names, or else one on the PATH; None if there is none.
 
     Raises:
@@ -47,7 +42,7 @@ def find_browser() -> str | None:
 class Browser:
     """One page. Life: `open_browser`, then `open`, and `evaluate` and `picture` in any order."""
 
-    def __init__(self, commands: int, answers: int) -> None:
+    def __init__(self, commands, answers):
         self._commands, self._answers = commands, answers
         self._read = b""
         self._num_sent = 0
@@ -56,7 +51,7 @@ class Browser:
             "sessionId"
         ]
 
-    def open(self, address: str, *, width: int) -> None:
+    def open(self, address, *, width):
         """Opens a page in a window of this width, and waits until it is loaded."""
         size = {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", in_page=True, **size)
@@ -66,24 +61,24 @@ class Browser:
         while not self.evaluate(ready):
             assert time.monotonic() < deadline, f"{address} was not loaded"
 
-    def evaluate(self, script: str) -> Any:
+    def evaluate(self, script):
         """The value of an expression of JavaScript in the page."""
         given = {"expression": script, "returnByValue": True}
         answer = self._ask("Runtime.evaluate", in_page=True, **given)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def picture(self, file: Path) -> bytes:
+    def picture(self, file):
         """Writes the whole page as a PNG."""
         given = {"format": "png", "captureBeyondViewport": True}
         data = self._ask("Page.captureScreenshot", in_page=True, **given)["data"]
         file.write_bytes(base64.b64decode(data))
         return file.read_bytes()
 
-    def close(self) -> None:
+    def close(self):
         self._ask("Browser.close")
 
-    def _ask(self, method: str, *, in_page: bool = False, **params: Any) -> Any:
+    def _ask(self, method, *, in_page=False, **params):
         self._num_sent += 1
         session = {"sessionId": self._session} if in_page else {}
         asked = {"id": self._num_sent, "method": method, "params": params, **session}
@@ -93,7 +88,7 @@ class Browser:
         assert "error" not in answer, answer
         return answer["result"]
 
-    def _next_message(self) -> Any:
+    def _next_message(self):
         while b"\0" not in self._read:
             assert select.select([self._answers], [], [], _PATIENCE_S)[0], "no answer"
             read = os.read(self._answers, 2**20)
@@ -104,7 +99,7 @@ class Browser:
 
 
 @contextmanager
-def open_browser(program: str, folder: Path) -> Iterator[Browser]:
+def open_browser(program, folder):
     """A browser whose profile lies in a folder; ended with the block."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()

@@ -4,14 +4,10 @@ It uses ormsgpack, NumPy, hashlib and json, and nothing of ours, so that a chang
 cannot pass unseen because our own reader changed with it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import struct
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ormsgpack
@@ -22,11 +18,11 @@ CONTAINERS = {TUPLE: tuple, SET: set, FROZENSET: frozenset, MAP: None}
 
 
 class Ext:
-    def __init__(self, tag: int, payload: bytes) -> None:
+    def __init__(self, tag, payload):
         self.tag, self.payload = tag, payload
 
 
-def read(directory: Path) -> dict[str, Any]:
+def read(directory):
     """The states of all components by name, after comparing every size and hash."""
     text = (directory / "manifest.json").read_text("ascii")
     manifest = json.loads(text)
@@ -54,7 +50,7 @@ def read(directory: Path) -> dict[str, Any]:
     return states
 
 
-def decode(data: bytes, arrays: list[Any] | None = None) -> Any:
+def decode(data, arrays=None):
     assert data[:8] == bytes.fromhex("4c54737461746501")
     (size,) = struct.unpack("<Q", data[8:16])
     tree = ormsgpack.unpackb(data[16 : 16 + size], ext_hook=Ext)
@@ -66,17 +62,17 @@ def decode(data: bytes, arrays: list[Any] | None = None) -> Any:
 
 
 class Memory:
-    def __init__(self, rest: bytes, arrays: list[Any]) -> None:
+    def __init__(self, rest, arrays):
         self.rest = rest
         self.arrays = dict(enumerate(arrays))
 
-    def take(self, num_bytes: int) -> bytes:
+    def take(self, num_bytes):
         assert num_bytes <= len(self.rest)
         taken, self.rest = self.rest[:num_bytes], self.rest[num_bytes:]
         return taken
 
 
-def understood(tree: Any, memory: Memory) -> Any:
+def understood(tree, memory):
     if isinstance(tree, dict):
         return {key: understood(value, memory) for key, value in tree.items()}
     if isinstance(tree, Ext):
@@ -90,7 +86,7 @@ def understood(tree: Any, memory: Memory) -> Any:
     return dict(zip(items[::2], items[1::2], strict=True)) if make is None else make(items)
 
 
-def leaf(ext: Ext, memory: Memory) -> Any:
+def leaf(ext, memory):
     payload = ext.payload
     if ext.tag == ARRAY:
         description, shape, order = ormsgpack.unpackb(payload)
@@ -101,7 +97,7 @@ def leaf(ext: Ext, memory: Memory) -> Any:
         description, shape, order, number = ormsgpack.unpackb(payload)
         mapped = memory.arrays.pop(number)
         assert mapped.nbytes == dtype_of(description).itemsize * math.prod(shape)
-        view: Any = mapped.view(np.ndarray).view(dtype_of(description))
+        view = mapped.view(np.ndarray).view(dtype_of(description))
         return view.reshape(shape, order=order)
     if ext.tag == SCALAR:
         description, raw, _ = ormsgpack.unpackb(payload)
@@ -116,11 +112,10 @@ def leaf(ext: Ext, memory: Memory) -> Any:
     return payload.decode("utf-8", "surrogatepass")
 
 
-def dtype_of(description: Any) -> np.dtype[Any]:
+def dtype_of(description):
     if isinstance(description, str):
         return np.dtype(description)
     if "base" in description:
         return np.dtype((dtype_of(description["base"]), tuple(description["shape"])))
-    fields: Any = {**description, "formats": [dtype_of(part) for part in description["formats"]]}
-    dtype: np.dtype[Any] = np.dtype(fields, align=fields.pop("align"))
-    return dtype
+    fields = {**description, "formats": [dtype_of(part) for part in description["formats"]]}
+    return np.dtype(fields, align=fields.pop("align"))

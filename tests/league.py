@@ -7,40 +7,35 @@ ends. A callback keeps what `main` won against each; it adds copies, removes the
 by these numbers who meets whom how often. `outcome` is everything that a run came to.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
 
 from callbacks import PeriodicCheckpoint, RLlibCallback
 from checkpoints import encode, latest_checkpoint
 from tests.multi_agent_runs import Gaps, text_keys
-from trainer import Algorithm, DQNConfig, PPOConfig
-from trainer.config import AlgorithmConfig
+from trainer import DQNConfig, PPOConfig
 from trainer.metrics import comparable
 from trainer.modules import Matchups
 
-MOST: Final = 3
+MOST = 3
 """Opponents in the league."""
 
 
 class League(RLlibCallback):
     """Adds opponents, removes the weakest one, and weighs them by what `main` won against each."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.opponents = ["first"]
-        self.won: dict[str, list[float]] = {}
+        self.won = {}
         self.num_added = 0
-        self.told: list[str] = []
+        self.told = []
 
-    def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+    def on_create_policy(self, *, policy_id, **_):
         self.told.append(policy_id)
 
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, metrics_logger, **_):
         paid = episode.get_agent_returns()
         others = sorted({episode.module_for(agent) for agent in paid} - {"main"})
         won = sum(paid[agent] for agent in paid if episode.module_for(agent) == "main")
@@ -49,7 +44,7 @@ class League(RLlibCallback):
             metrics_logger.log_value((name, *others), value, reduce="sum", clear_on_reduce=True)
         metrics_logger.log_value("told", len(self.told), reduce="max")
 
-    def on_train_result(self, *, algorithm: Algorithm, result: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **_):
         shown = result["env_runners"]
         for opponent, won in shown.get("won", {}).items():
             if shown["met"][opponent]:
@@ -65,12 +60,12 @@ class League(RLlibCallback):
             self.opponents.remove(weakest)
             algorithm.remove_module(weakest, new_agent_to_module_mapping_fn=self.matchups())
 
-    def _mean(self, opponent: str) -> float:
+    def _mean(self, opponent):
         won = self.won.get(opponent, [0.0])
         return sum(won) / len(won)
 
-    def matchups(self) -> Matchups:
-        pairings: list[Any] = []
+    def matchups(self):
+        pairings = []
         for opponent in self.opponents:
             weight = 1.0 + max(0.0, self._mean(opponent))
             pairings.append((weight, {"a": "main", 3: opponent, "late": opponent}))
@@ -78,13 +73,13 @@ class League(RLlibCallback):
         return Matchups(pairings)
 
 
-def config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
+def config(num_env_runners=0, num_envs=2, **env_config):
     made = PPOConfig().training(train_batch_size=40, minibatch_size=16, num_epochs=2)
     _with_league(made, num_env_runners, num_envs, env_config)
     return made
 
 
-def off_policy_config(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> DQNConfig:
+def off_policy_config(num_env_runners=0, num_envs=2, **env_config):
     made = DQNConfig().training(train_batch_size=8, num_steps_sampled_before_learning_starts=20)
     made.training(replay_buffer_config={"capacity": 60}, target_network_update_freq=20)
     made.reporting(min_sample_timesteps_per_iteration=40)
@@ -92,9 +87,7 @@ def off_policy_config(num_env_runners: int = 0, num_envs: int = 2, **env_config:
     return made
 
 
-def _with_league(
-    made: Any, num_env_runners: int, num_envs: int, env_config: Mapping[str, Any]
-) -> None:
+def _with_league(made, num_env_runners, num_envs, env_config):
     (
         made.environment(Gaps, env_config=env_config)
         .env_runners(
@@ -113,7 +106,7 @@ def _with_league(
     )
 
 
-def outcome(algo: Algorithm, results: list[Any]) -> dict[str, str]:
+def outcome(algo, results):
     """Digests of all that a run knows, and of its newest result, by name."""
     state = algo.get_state(not_components="config")
     found = {name: _digest(part) for name, part in state.items()}
@@ -125,17 +118,17 @@ def outcome(algo: Algorithm, results: list[Any]) -> dict[str, str]:
     return found
 
 
-def _digest(value: Any) -> str:
+def _digest(value):
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
-def trained(made: AlgorithmConfig, iterations: int) -> dict[str, str]:
+def trained(made, iterations):
     """What a run without any disturbance comes to."""
     with made.build_algo() as algo:
         return outcome(algo, [algo.train() for _ in range(iterations)])
 
 
-def go_on(num_env_runners: int, iterations: int, folder: Path) -> None:
+def go_on(num_env_runners, iterations, folder):
     """Trains from the newest checkpoint, or from the beginning; writes what came of it."""
     num_envs = 2 if num_env_runners < 2 else 1
     made = config(num_env_runners, num_envs)

@@ -4,37 +4,32 @@ An interrupt at just that moment is too rare to wait for: a hang that one of ten
 causes. So every test looks at every such moment instead; see `trainer_toolkit.interrupts`.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
 
 from trainer_toolkit.interrupts import signals_deferred
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
-_OURS: Final = tuple(
+_ROOT = Path(__file__).resolve().parents[1]
+_OURS = tuple(
     str(_ROOT / name) for name in ("trainer_toolkit", "checkpoints", "callbacks", "trainer")
 )
-_FOR_TESTS: Final = str(_ROOT / "trainer" / "testing")
-_LIBRARY: Final = str(Path(threading.__file__).parent)
+_FOR_TESTS = str(_ROOT / "trainer" / "testing")
+_LIBRARY = str(Path(threading.__file__).parent)
 
-unguarded: Final[list[str]] = []
+unguarded = []
 """The lines of our code that did so, since the last look."""
 
 
 @contextmanager
-def guarded_conditions() -> Iterator[None]:
+def guarded_conditions():
     """Notes in `unguarded` what the main thread does inside the block."""
-    condition: Any = threading.Condition
-    enter: Callable[[threading.Condition], bool] = condition.__enter__
+    condition = threading.Condition
+    enter = condition.__enter__
 
-    def note_and_enter(self: threading.Condition) -> bool:
+    def note_and_enter(self):
         if threading.get_ident() == threading.main_thread().ident:
             handler = signal.getsignal(signal.SIGINT)
             if callable(handler) and not isinstance(handler, signals_deferred):
@@ -48,7 +43,7 @@ def guarded_conditions() -> Iterator[None]:
         condition.__enter__ = enter
 
 
-def _note(frame: FrameType | None) -> None:
+def _note(frame):
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         if "site-packages" in frame.f_code.co_filename:
             return

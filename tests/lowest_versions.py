@@ -3,16 +3,13 @@
 `make test-matrix` installs them over a fresh environment, and runs the default tests.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Final
 
-PROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
-def lowest_versions() -> list[str]:
+def lowest_versions():
     """The dependencies, each with the version behind its `>=`."""
     text = PROJECT.read_text(encoding="utf-8")
     block = re.search(r"^dependencies = \[(.*?)^\]", text, flags=re.DOTALL | re.MULTILINE)

@@ -1,21 +1,15 @@
 """A network with memory in NumPy that several tests use."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, Final
-
 import numpy as np
 
 from trainer.modules import StatefulRLModule
 from trainer.nn import matmul_rows
-from trainer.types import Array
 
 KEPT = 0.8
 
 
-_SMALL: Final = {"fcnet_hiddens": [8], "lstm_cell_size": 8, "max_seq_len": 5}
-MODELS: Final[dict[str, dict[str, Any]]] = {
+_SMALL = {"fcnet_hiddens": [8], "lstm_cell_size": 8, "max_seq_len": 5}
+MODELS = {
     "gru": {**_SMALL, "use_gru": True, "vf_share_layers": True},
     "lstm": {
         **_SMALL,
@@ -30,34 +24,34 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
 class RunningMean(StatefulRLModule):
     """Linear in a running mean of the observations."""
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {
             "pi": (self.obs_size, self.action_distribution.num_inputs),
             "vf/0": (self.obs_size,),
         }
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         for view in self.parameters.views.values():
             view[...] = 0.5 * rng.standard_normal(view.shape)
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self):
         return {"mean": np.zeros(self.obs_size, np.float32)}
 
-    def forward_step(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def forward_step(self, batch):
         mean = KEPT * batch["state_in"]["mean"] + (1.0 - KEPT) * batch["obs"]
         inputs = matmul_rows(mean, self.parameters.views["pi"])
         return {"action_dist_inputs": inputs, "state_out": {"mean": mean}}
 
-    def forward_sequences(self, batch: Mapping[str, Any]) -> Mapping[str, Array]:
+    def forward_sequences(self, batch):
         mean, means = batch["state_in"]["mean"], []
         for step in range(batch["obs"].shape[1]):
             mean = KEPT * mean + (1.0 - KEPT) * batch["obs"][:, step]
             means.append(mean)
-        self._means: Array = np.stack(means, axis=1)
+        self._means = np.stack(means, axis=1)
         w = self.parameters.views
         return {"action_dist_inputs": self._means @ w["pi"], "vf_preds": self._means @ w["vf/0"]}
 
-    def backward_sequences(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+    def backward_sequences(self, *, d_action_dist_inputs, d_vf_preds):
         means, g = self._means.reshape(-1, self.obs_size), self.gradients.views
         g["pi"][:] = means.T @ d_action_dist_inputs.reshape(len(means), -1)
         g["vf/0"][:] = means.T @ d_vf_preds.reshape(-1)

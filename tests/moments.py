@@ -1,16 +1,13 @@
 """Ctrl-C at a chosen instruction: windows that random moments meet once in a million times."""
 
-from __future__ import annotations
-
 import dis
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
-from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple
+from types import CodeType
+from typing import NamedTuple
 
-IS_POSSIBLE: Final = sys.version_info[:2] == (3, 11)
+IS_POSSIBLE = sys.version_info[:2] == (3, 11)
 """Where Python looks for signals, and which handler holds there, differs between versions."""
 
 
@@ -21,29 +18,29 @@ class Moment(NamedTuple):
     offset: int
     times: int
 
-    def __str__(self) -> str:
+    def __str__(self):
         lines = (line for start, end, line in self.code.co_lines() if start <= self.offset < end)
         return f"{self.code.co_filename}:{next(lines)} in {self.code.co_name}(), {self.offset}"
 
 
-def moments(operation: Callable[[], object], is_looked_at: Callable[[CodeType], bool]) -> Any:
+def moments(operation, is_looked_at):
     """The moments of an operation at which an interrupt can come, in functions that are looked at.
 
     Of those that come often, the first and the last.
     """
-    found: Counter[tuple[CodeType, int]] = Counter()
+    found = Counter()
 
-    def enter(frame: FrameType, _event: str, _: object) -> Any:
+    def enter(frame, _event, _):
         code = frame.f_code
         if not is_looked_at(code):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        bytecode: Any = dis.Bytecode(code)
+        bytecode = dis.Bytecode(code)
         names = {instruction.offset: instruction.opname for instruction in bytecode}
         handlers = [(one.start, one.end) for one in bytecode.exception_entries]
         before = frame.f_lasti
 
-        def step(frame: FrameType, event: str, _: object) -> Any:
+        def step(frame, event, _):
             nonlocal before
             if event == "opcode":
                 offset = frame.f_lasti
@@ -63,17 +60,17 @@ def moments(operation: Callable[[], object], is_looked_at: Callable[[CodeType], 
     return [Moment(*at, times) for at, most in found.items() for times in sorted({1, most})]
 
 
-def interrupted(operation: Callable[[], object], moment: Moment) -> bool:
+def interrupted(operation, moment):
     """Whether the operation raised KeyboardInterrupt, which came at that moment."""
     left = moment.times
 
-    def enter(frame: FrameType, _event: str, _: object) -> Any:
+    def enter(frame, _event, _):
         if frame.f_code is not moment.code or left == 0:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return step
 
-    def step(frame: FrameType, event: str, _: object) -> Any:
+    def step(frame, event, _):
         nonlocal left
         if event == "opcode" and frame.f_lasti == moment.offset and left > 0:
             left -= 1
@@ -88,7 +85,7 @@ def interrupted(operation: Callable[[], object], moment: Moment) -> bool:
     return False
 
 
-def _traced(tracer: Any, operation: Callable[[], object]) -> None:
+def _traced(tracer, operation):
     before = sys.gettrace()
     sys.settrace(tracer)
     try:

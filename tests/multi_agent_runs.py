@@ -1,7 +1,5 @@
 """Short runs of several agents for tests of exactness: envs, settings, and all that comes out."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal
@@ -14,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from checkpoints import encode
-from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PPOConfig, SACConfig
 from trainer.envs import MultiAgentEnv
 from trainer.metrics import comparable
 
@@ -22,18 +20,18 @@ from trainer.metrics import comparable
 class OneCartPole(MultiAgentEnv):
     """CartPole with the one agent `default_agent`."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         del env_config
         self.inner = gym.make("CartPole-v1")
         self.possible_agents = ["default_agent"]
         self.observation_space = self.inner.observation_space
         self.action_space = self.inner.action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         observation, info = self.inner.reset(seed=seed, options=options)
         return {"default_agent": observation}, {"default_agent": info}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         parts = self.inner.step(actions["default_agent"])
         return tuple({"default_agent": part} for part in parts)
 
@@ -45,29 +43,29 @@ class Gaps(MultiAgentEnv):
     env steps, counted over all, that it lists, once each; `kills`, its process is killed there.
     """
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
-        agents: list[Any] = ["a", 3, "late"]
+    def __init__(self, env_config):
+        agents = ["a", 3, "late"]
         self._shuffles = env_config.get("shuffles", False)
         self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
         self.possible_agents = agents[::-1] if self._shuffles else agents
         self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = spaces.Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self._t, self._ended, self._total = 0, set[Any](), 0
         self._late = int(self.np_random.integers(1, 4))
         self._length = int(self.np_random.integers(5, 12))
         return self._shuffled({"a": self._seen(), 3: self._seen()}), {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return self.np_random.uniform(-1.0, 1.0, 3).astype(np.float32)
 
-    def _shuffled(self, by_agent: dict[Any, Any]) -> dict[Any, Any]:
+    def _shuffled(self, by_agent):
         pairs = list(by_agent.items())
         return dict(pairs[::-1] if self._shuffles else pairs)
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._fail()
         self._t += 1
         self._total += sum(map(int, actions.values()))
@@ -83,7 +81,7 @@ class Gaps(MultiAgentEnv):
             seen["a"], terminateds["a"] = self._seen(), True
         return self._shuffled(seen), self._shuffled(rewards), terminateds, {}, {}
 
-    def _fail(self) -> None:
+    def _fail(self):
         for kind, file in self._faults.items():
             if file is None:
                 continue
@@ -99,28 +97,28 @@ class Gaps(MultiAgentEnv):
 class Drawing(Gaps):
     """Its agents see numbers of a generator that no reset seeds; the state of the env has it."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.generator = np.random.default_rng(11)
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return super()._seen() * self.generator.random(3, np.float32)
 
-    def get_state(self) -> Any:
+    def get_state(self):
         episode = [self._t, sorted(map(str, self._ended)), self._total, self._late, self._length]
         return {"episode": episode, "generator": self.generator.bit_generator.state}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self._t, ended, self._total, self._late, self._length = state["episode"]
         self._ended = {agent for agent in self.possible_agents if str(agent) in ended}
         self.generator.bit_generator.state = state["generator"]
 
 
-def _mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+def _mapping(agent_id, episode, **_):
     return "even" if (episode.number + (agent_id == "a")) % 2 == 0 else "odd"
 
 
-def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
+def gaps(num_env_runners=0, num_envs=2, **env_config):
     return (
         PPOConfig()
         .environment(Gaps, env_config=env_config)
@@ -136,7 +134,7 @@ def gaps(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOC
     )
 
 
-def evaluated(made: PPOConfig) -> PPOConfig:
+def evaluated(made):
     """An evaluation with a mapping of its own after every second iteration."""
     return made.evaluation(
         evaluation_interval=2,
@@ -145,7 +143,7 @@ def evaluated(made: PPOConfig) -> PPOConfig:
     )
 
 
-STRATEGIES: dict[str, dict[str, Any]] = {
+STRATEGIES = {
     "EpsilonGreedy": {"initial_epsilon": 0.5, "final_epsilon": 0.5},
     "OrnsteinUhlenbeckNoise": {"random_timesteps": 0, "ou_base_scale": 1.0},
     "ParameterNoise": {"random_timesteps": 0},
@@ -155,20 +153,18 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 class Pushing(Gaps):
     """Actions are forces."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         return super().step({agent: round(10 * float(one[0])) for agent, one in actions.items()})
 
 
-def exploring(
-    type_: str, env: Any = None, num_env_runners: int = 0, num_envs: int = 2, **env_config: Any
-) -> Any:
+def exploring(type_, env=None, num_env_runners=0, num_envs=2, **env_config):
     """DQN, or SAC for forces, with a strategy at work from the first step on."""
     is_noise = type_ == "OrnsteinUhlenbeckNoise"
-    made: Any = (SACConfig if is_noise else DQNConfig)()
+    made = (SACConfig if is_noise else DQNConfig)()
     made.environment(env or (Pushing if is_noise else Gaps), env_config=env_config)
     made.env_runners(
         num_env_runners=num_env_runners,
@@ -180,7 +176,7 @@ def exploring(
     return made.reporting(min_sample_timesteps_per_iteration=20).debugging(seed=3)
 
 
-def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
+def outcome(config, iterations=3):
     """All that the run has learnt and where it stands, and its results without times."""
     with config.build_algo() as algo:
         results = [comparable(algo.train()) for _ in range(iterations)]
@@ -192,25 +188,25 @@ def outcome(config: PPOConfig, iterations: int = 3) -> bytes:
         )
 
 
-def text_keys(value: Any) -> Any:
+def text_keys(value):
     if isinstance(value, Mapping):
         return {str(key): text_keys(part) for key, part in value.items()}
     return value
 
 
-def everything(config: AlgorithmConfig, iterations: int = 3) -> bytes:
+def everything(config, iterations=3):
     """The whole state of the run but its settings, and its results without times and faults."""
     with config.build_algo() as algo:
         results = [told(algo.train()) for _ in range(iterations)]
         return encode([whole_state(algo), results])
 
 
-def whole_state(algo: Algorithm) -> Any:
+def whole_state(algo):
     """All components but the settings."""
     return algo.get_state(not_components=["config"])
 
 
-def told(result: Mapping[str, Any]) -> Any:
+def told(result):
     """What a result says, without times, faults and settings, with text keys."""
     kept = comparable(result)
     kept.pop("config", None), kept.pop("fault_tolerance", None)
@@ -220,11 +216,11 @@ def told(result: Mapping[str, Any]) -> Any:
 class InOrderOfHashes(Gaps):
     """Gives its dicts in the order of a set of texts."""
 
-    def _shuffled(self, by_agent: dict[Any, Any]) -> dict[Any, Any]:
+    def _shuffled(self, by_agent):
         return {agent: by_agent[agent] for agent in {*by_agent}}
 
 
-def tell() -> None:
+def tell():
     """Prints a digest of a run, and the order of a set of texts in this process."""
     digest = hashlib.sha256(everything(gaps().environment(InOrderOfHashes))).hexdigest()
     print(digest, ",".join({"a", "late", "b", "c", "d", "e"}))

@@ -5,28 +5,15 @@ Actions are 5 for the first of an agent, 6 for the second, and so on. Each agent
 extra output `logp`, which is minus the number of its action.
 """
 
-from __future__ import annotations
-
-import random
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-from trainer import MultiAgentEnv, MultiAgentEpisode
+from trainer import MultiAgentEpisode
 from trainer.envs import AnswerChecks, EnvAgents
 from trainer.episodes.nested import copied
 from trainer.testing import AgentScript, ScriptedStep
 
-FIRST_ACTION: Final = 5
+FIRST_ACTION = 5
 
 
-def step(
-    observations: Mapping[Any, Any] | None = None,
-    rewards: Mapping[Any, float] | None = None,
-    *,
-    terminated: str = "",
-    truncated: str = "",
-    infos: Mapping[Any, Any] | None = None,
-) -> ScriptedStep:
+def step(observations=None, rewards=None, *, terminated="", truncated="", infos=None):
     """One answer of an env; flags are given as letters, "*" for all."""
     names = {"*": "__all__"}
     return ScriptedStep(
@@ -147,7 +134,7 @@ G17 = AgentScript(
     ],
 )
 
-GOLDEN: Final = {
+GOLDEN = {
     "G1": G1,
     "G2": G2,
     "G4": G4,
@@ -167,7 +154,7 @@ GOLDEN: Final = {
 """Those that an env may play; G3 breaks the contract, G5 is G4 in two chunks."""
 
 
-def started(script: AgentScript, **settings: Any) -> MultiAgentEpisode:
+def started(script, **settings):
     """An episode that was reset as the script says."""
     episode = MultiAgentEpisode("golden", possible_agents=script.agents, **settings)
     first = script.steps[0]
@@ -175,7 +162,7 @@ def started(script: AgentScript, **settings: Any) -> MultiAgentEpisode:
     return episode
 
 
-def play_step(episode: MultiAgentEpisode, answer: ScriptedStep) -> None:
+def play_step(episode, answer):
     """Lets those act that owe an action, and adds what the env answers."""
     owing = episode.get_agents_to_act()
     numbers = {agent: _num_actions(episode, agent) for agent in owing}
@@ -190,11 +177,11 @@ def play_step(episode: MultiAgentEpisode, answer: ScriptedStep) -> None:
     )
 
 
-def _num_actions(episode: MultiAgentEpisode, agent: Any) -> int:
+def _num_actions(episode, agent):
     return episode.agent_episodes[agent].t + (agent in episode.hanging)
 
 
-def played(script: AgentScript, stop: int | None = None, **settings: Any) -> MultiAgentEpisode:
+def played(script, stop=None, **settings):
     """The script's episode up to env step `stop`, in one chunk."""
     episode = started(script, **settings)
     for answer in script.steps[1 : None if stop is None else stop + 1]:
@@ -202,9 +189,7 @@ def played(script: AgentScript, stop: int | None = None, **settings: Any) -> Mul
     return episode
 
 
-def chunks_of(
-    script: AgentScript, cuts: set[int], *, lookback: int = 0, **settings: Any
-) -> Iterator[MultiAgentEpisode]:
+def chunks_of(script, cuts, *, lookback=0, **settings):
     """The chunks of the script's episode, cut after the given env steps."""
     episode = started(script, **settings)
     for env_t, answer in enumerate(script.steps):
@@ -217,7 +202,7 @@ def chunks_of(
     yield episode
 
 
-def rows(episode: MultiAgentEpisode) -> dict[Any, list[tuple[Any, Any, float, Any]]]:
+def rows(episode):
     """{agent: its completed rows (observation, action, reward, next observation)}."""
     answer = {}
     for agent, own in episode.agent_episodes.items():
@@ -227,9 +212,9 @@ def rows(episode: MultiAgentEpisode) -> dict[Any, list[tuple[Any, Any, float, An
     return answer
 
 
-def rows_of_all(chunks: list[MultiAgentEpisode]) -> dict[Any, list[tuple[Any, Any, float, Any]]]:
+def rows_of_all(chunks):
     """The rows of all chunks, one after the other; agents without any are left out."""
-    found: dict[Any, list[tuple[Any, Any, float, Any]]] = {}
+    found = {}
     for chunk in chunks:
         for agent, own in rows(chunk).items():
             if own:
@@ -237,7 +222,7 @@ def rows_of_all(chunks: list[MultiAgentEpisode]) -> dict[Any, list[tuple[Any, An
     return found
 
 
-def ends(episode: MultiAgentEpisode) -> dict[Any, str]:
+def ends(episode):
     """{agent: "T", "U" or ""}: how its own episode ended."""
     return {
         agent: "T" * own.is_terminated + "U" * own.is_truncated
@@ -245,9 +230,9 @@ def ends(episode: MultiAgentEpisode) -> dict[Any, str]:
     }
 
 
-def random_script(rng: random.Random) -> AgentScript:
+def random_script(rng):
     """A script in which agents come late, wait, end at any time, and are paid at any time."""
-    agents: list[Any] = rng.sample([0, 3, 10, "a", "b", "B2", "z"], rng.randint(1, 4))
+    agents = rng.sample([0, 3, 10, "a", "b", "B2", "z"], rng.randint(1, 4))
     state = dict.fromkeys(agents, "absent")
     numbers = dict.fromkeys(agents, 0)
     steps = [_random_step(rng, state, numbers, t=0)]
@@ -256,20 +241,18 @@ def random_script(rng: random.Random) -> AgentScript:
         if rng.random() < 0.06:
             flags = rng.choice(["*", "-", "*-"])
             if "*" in flags:
-                steps[-1].terminateds["__all__"] = True  # type: ignore[index]
+                steps[-1].terminateds["__all__"] = True
             if "-" in flags:
-                steps[-1].truncateds["__all__"] = True  # type: ignore[index]
+                steps[-1].truncateds["__all__"] = True
             break
         if all(each in ("ended", "gone") for each in state.values()):
             break
     return AgentScript(agents, steps)
 
 
-def _random_step(
-    rng: random.Random, state: dict[Any, str], numbers: dict[Any, int], *, t: int
-) -> ScriptedStep:
+def _random_step(rng, state, numbers, *, t):
     now = ScriptedStep({}, {}, {}, {}, {})
-    seen: Any = now.observations
+    seen = now.observations
     for agent in rng.sample(list(state), len(state)):
         came = {"absent": 0.5, "running": 0.6}.get(state[agent], 0.0)
         is_seen = rng.random() < came
@@ -277,33 +260,26 @@ def _random_step(
             seen[agent] = numbers[agent] = numbers[agent] + 1
             state[agent] = "running"
         if t and rng.random() < (0.15 if state[agent] == "ended" else 0.7):
-            now.rewards[agent] = rng.choice([0.1, -0.3, 1e-17, 1.0, rng.gauss(0.0, 1e3)])  # type: ignore[index]
+            now.rewards[agent] = rng.choice([0.1, -0.3, 1e-17, 1.0, rng.gauss(0.0, 1e3)])
         if t:
             _flag(rng, now, agent, state)
         if rng.random() < 0.2:
-            now.infos[agent] = {"t": t}  # type: ignore[index]
+            now.infos[agent] = {"t": t}
     if rng.random() < 0.2:
-        now.infos["__common__"] = {"all": t}  # type: ignore[index]
+        now.infos["__common__"] = {"all": t}
     return now
 
 
-def _flag(rng: random.Random, now: ScriptedStep, agent: Any, state: dict[Any, str]) -> None:
+def _flag(rng, now, agent, state):
     chance = {"running": 0.1, "absent": 0.02}.get(state[agent], 0.3)
     if rng.random() >= chance:
         return
     terminated, truncated = rng.choice([(True, False), (False, True), (True, True)])
-    now.terminateds[agent], now.truncateds[agent] = terminated, truncated  # type: ignore[index]
+    now.terminateds[agent], now.truncateds[agent] = terminated, truncated
     state[agent] = {"running": "ended", "absent": "gone"}.get(state[agent], state[agent])
 
 
-def drive(
-    env: MultiAgentEnv,
-    checks: AnswerChecks,
-    act: Callable[[Any, int], Any],
-    *,
-    seed: int = 0,
-    most_steps: int = 10_000,
-) -> MultiAgentEpisode:
+def drive(env, checks, act, *, seed=0, most_steps=10_000):
     """One episode of an env, played as a runner plays it: `act(agent, own step)` chooses."""
     agents = checks.agents
     episode = MultiAgentEpisode(
@@ -327,6 +303,6 @@ def drive(
     return episode
 
 
-def checks_of(env: MultiAgentEnv, **settings: Any) -> AnswerChecks:
+def checks_of(env, **settings):
     """The checks of a runner for this env."""
     return AnswerChecks(EnvAgents.of(env, name="env"), name="env", copied=copied, **settings)

@@ -15,8 +15,6 @@ changes nothing, is an error, so that the list keeps up with the source
 (`tests/unit/test_mutants.py` looks, too).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -26,12 +24,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-ROOT: Final = Path(__file__).parents[1]
-_PROPERTIES: Final = (
+ROOT = Path(__file__).parents[1]
+_PROPERTIES = (
     "test_a_run_of_another_seed_goes_on_as_the_one_that_it_restores_whatever_fails",
     "test_neither_kills_nor_where_envs_are_stepped_make_a_difference",
 )
@@ -48,22 +45,22 @@ class Shown(NamedTuple):
     tests: str
     runs: tuple[str, ...] = ()
 
-    def arguments(self) -> list[str]:
+    def arguments(self):
         """For pytest."""
         files = [f"tests/{name}.py" for name in self.tests.split()]
         suite = "tests/contract/test_algorithms.py"
         return files + [f"{suite}::{test}[{run}]" for run in self.runs for test in _PROPERTIES]
 
 
-_OF_EPISODES: Final = (
+_OF_EPISODES = (
     "unit/test_episodes_known_answers unit/test_episodes_growing unit/test_episodes_chunks "
     "unit/test_episodes_sampling unit/test_episodes_state unit/test_episodes_rllib_names "
     "unit/test_episode_returns unit/test_episodes_properties"
 )
-_OF_SEVERAL_AGENTS: Final = (
+_OF_SEVERAL_AGENTS = (
     "unit/test_multi_agent_episode unit/test_multi_agent_golden unit/test_multi_agent_properties"
 )
-SHOWN: Final = {
+SHOWN = {
     "trainer/seeding.py": Shown(
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
     ),
@@ -183,7 +180,8 @@ SHOWN: Final = {
         ("PPO", "DQN"),
     ),
     "trainer/algorithms/restoring.py": Shown(
-        "integration/test_undone_iterations integration/test_given_states contract/test_components",
+        "integration/test_undone_iterations integration/test_dqn integration/test_evaluation_modes "
+        "integration/test_changing_modules integration/test_results",
         ("PPO", "DQN"),
     ),
     "trainer/algorithms/on_and_off_policy.py": Shown("integration/test_dqn"),
@@ -214,7 +212,7 @@ SHOWN: Final = {
     "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
     "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
 }
-_COPIED: Final = (
+_COPIED = (
     "trainer",
     "trainer_toolkit",
     "callbacks",
@@ -224,9 +222,9 @@ _COPIED: Final = (
     "examples",
     "docs",
 )
-_MOST_SECONDS: Final = 300
-_MOST_SECONDS_UNMUTATED: Final = 3600
-_FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_MOST_SECONDS = 300
+_MOST_SECONDS_UNMUTATED = 3600
+_FAILURES = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -237,18 +235,18 @@ class Mutant(NamedTuple):
     new: str
 
     @property
-    def name(self) -> str:
+    def name(self):
         """The file and the first line that is changed."""
         lines = zip(self.old.splitlines(), [*self.new.splitlines(), ""], strict=False)
         changed = next((old for old, new in lines if old != new), self.old)
         return f"{self.file}: {changed.strip()}"
 
 
-def _of(file: str, *pairs: tuple[str, str]) -> list[Mutant]:
+def _of(file, *pairs):
     return [Mutant(file, old, new) for old, new in pairs]
 
 
-MUTANTS: Final[list[Mutant]] = [
+MUTANTS = [
     # ---- random numbers follow from a position
     *_of(
         "trainer/seeding.py",
@@ -930,12 +928,11 @@ MUTANTS: Final[list[Mutant]] = [
     *_of(
         "trainer/algorithms/restoring.py",
         ("        undo(partial(algorithm.set_state, CheckedState(before)))\n", ""),
-        (
-            '        undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))\n',
-            "",
-        ),
+        ('        undo(partial(setattr, iterations, "clock", copy.copy(iterations.clock)))\n', ""),
         ("        undo(self._modules.mark())\n", ""),
-        ("            undo(mark)\n", "            pass\n"),
+        ("        undo(self._evaluations.mark())\n", ""),
+        ("        undo(group.end_calls)\n", ""),
+        ("        for mark in algorithm._marks_of_parts():\n            undo(mark)\n", ""),
     ),
     *_of(
         "trainer/algorithms/algorithm.py",
@@ -988,7 +985,7 @@ MUTANTS: Final[list[Mutant]] = [
 ]
 
 
-def text_with(mutant: Mutant, root: Path = ROOT) -> str:
+def text_with(mutant, root=ROOT):
     """The file's text with the mistake.
 
     Raises:
@@ -1015,7 +1012,7 @@ class Verdict(NamedTuple):
     what: str = ""
 
 
-def copy_of_project(folder: Path) -> None:
+def copy_of_project(folder):
     """Copies what tests need, without what was compiled."""
     for name in _COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -1023,7 +1020,7 @@ def copy_of_project(folder: Path) -> None:
         shutil.copy(ROOT / name, folder)
 
 
-def run_tests(copy: Path, tests: Sequence[str], *options: str, limit_s: float) -> Verdict:
+def run_tests(copy, tests, *options, limit_s):
     """Runs tests in a copy of the project."""
     command = ["-m", "pytest", "-q", "-n0", "-p", "no:randomly", "--no-header", "--tb=no"]
     try:
@@ -1041,7 +1038,7 @@ def run_tests(copy: Path, tests: Sequence[str], *options: str, limit_s: float) -
     return Verdict("none", f"exit code {done.returncode}: {(done.stdout + done.stderr)[-300:]}")
 
 
-def failing_unmutated(copy: Path, selections: Iterable[Sequence[str]]) -> list[str]:
+def failing_unmutated(copy, selections):
     """The tests of any selection that fail without a mistake; each test is run once.
 
     Raises:
@@ -1054,7 +1051,7 @@ def failing_unmutated(copy: Path, selections: Iterable[Sequence[str]]) -> list[s
     return found.what.splitlines()
 
 
-def verdict_on(mutant: Mutant, copy: Path, tests: Sequence[str]) -> Verdict:
+def verdict_on(mutant, copy, tests):
     """What the tests say of a mutant, which is in the copy only meanwhile."""
     file = copy / mutant.file
     before = file.read_bytes()
@@ -1065,7 +1062,7 @@ def verdict_on(mutant: Mutant, copy: Path, tests: Sequence[str]) -> Verdict:
         file.write_bytes(before)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments=None):
     """The command; 1 unless every mutant was noticed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -1079,7 +1076,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     if not chosen:
         parser.error(f"no mutant has {given.k!r} in its name")
-    counts: Counter[str] = Counter()
+    counts = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy_of_project(Path(folder))
         broken = failing_unmutated(Path(folder), chosen.values())

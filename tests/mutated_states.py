@@ -1,9 +1,6 @@
 """Every way to spoil a state a little: a key gone or renamed, another shape, dtype or type."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,7 @@ Mutation = tuple[str, Path]
 """What is done, and where."""
 
 
-def mutations(state: Any, path: Path = ()) -> Iterator[Mutation]:
+def mutations(state, path=()):
     """All mutations of a state."""
     if isinstance(state, dict):
         if path:
@@ -33,7 +30,7 @@ def mutations(state: Any, path: Path = ()) -> Iterator[Mutation]:
         yield "wrong type", path
 
 
-def mutated(state: Any, mutation: Mutation) -> Any:
+def mutated(state, mutation):
     """A copy of a state with one mutation."""
     what, path = mutation
     changed = copy.deepcopy(state)
@@ -57,7 +54,7 @@ def mutated(state: Any, mutation: Mutation) -> Any:
     return changed
 
 
-def mutated_parent(changed: Any, path: Path, value: Any) -> Any:
+def mutated_parent(changed, path, value):
     """The state with another value at a path."""
     if not path:
         return value
@@ -70,14 +67,14 @@ def mutated_parent(changed: Any, path: Path, value: Any) -> Any:
     return changed
 
 
-def at(state: Any, path: Path) -> Any:
+def at(state, path):
     """What stands at a path."""
     for step in path:
         state = state[step]
     return state
 
 
-def _spoilt(what: str, value: Any) -> Any:
+def _spoilt(what, value):
     if what == "row added":
         return np.concatenate([np.atleast_1d(value), np.atleast_1d(value)[:1]])
     if what == "axis added":

@@ -8,8 +8,6 @@ at its very end. Whatever fails is made again. All of them, the first iteration 
 come to the bytes of the run that nothing happened to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -20,11 +18,10 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,13 +34,13 @@ from tests.multi_agent_runs import Drawing, Gaps, Pushing, told
 from tests.resume_cells import ALGORITHMS, Remembering, different
 from tests.resume_envs import LateWalk, StatefulWalk, Walk
 from tests.vector_walks import Roaming
-from trainer import Algorithm, ConfigError
+from trainer import ConfigError
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules import Matchups
 from trainer.testing.envs import RestlessEnv
 
-NUM_ITERATIONS: Final = 4
-_MOST_ATTEMPTS: Final = 12
+NUM_ITERATIONS = 4
+_MOST_ATTEMPTS = 12
 """At one iteration: faults that were not come to may happen in later ones."""
 
 Generator = np.random.Generator
@@ -61,12 +58,12 @@ class Env(NamedTuple):
     but: tuple[str, ...] = ()
 
 
-_ON_POLICY: Final = ("PPO", "PG")
-_OFF_POLICY: Final = ("DQN", "SAC")
-_FORCES: Final = ("PPO", "PG", "SAC")
-_SHORT: Final = {"min_length": 5, "max_length": 40}
+_ON_POLICY = ("PPO", "PG")
+_OFF_POLICY = ("DQN", "SAC")
+_FORCES = ("PPO", "PG", "SAC")
+_SHORT = {"min_length": 5, "max_length": 40}
 
-ENVS: Final[Mapping[str, Env]] = {
+ENVS = {
     "CartPole": Env("CartPole-v1"),
     "own np_random": Env(Walk),
     "get_state": Env(StatefulWalk),
@@ -97,18 +94,18 @@ class Feature(NamedTuple):
     settings: tuple[Mapping[str, Any], ...]
 
 
-def _exploring(type_: str, **more: Any) -> Mapping[str, Any]:
+def _exploring(type_, **more):
     return {"exploration_config": {"type": type_, **more}}
 
 
-def _replay(**buffer: Any) -> Mapping[str, Any]:
+def _replay(**buffer):
     return {"replay_buffer_config": {"capacity": 90, **buffer}}
 
 
-_ALL: Final = tuple(ALGORITHMS)
-_TINY: Final = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
-_EVALUATION: Final = {"evaluation_interval": 1, "evaluation_duration": 2}
-FEATURES: Final[Mapping[str, Feature]] = {
+_ALL = tuple(ALGORITHMS)
+_TINY = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+_EVALUATION = {"evaluation_interval": 1, "evaluation_duration": 2}
+FEATURES = {
     "normalised observations": Feature(_ALL, ({"observation_filter": "MeanStdFilter"},)),
     "rewards": Feature(_ALL, ({"normalize_rewards": True}, {"clip_rewards": 0.5})),
     "whole episodes": Feature(_ON_POLICY, ({"batch_mode": "complete_episodes"},)),
@@ -179,43 +176,43 @@ FEATURES: Final[Mapping[str, Feature]] = {
     ),
 }
 
-CHANCE: Final = 0.3
+CHANCE = 0.3
 """Of each feature that fits."""
 
 
 class Changing(RLlibCallback):
     """Adds and removes modules, whose episodes are given up, and says who acts and learns."""
 
-    def __init__(self, plan: tuple[str, ...]) -> None:
+    def __init__(self, plan):
         self.plan = plan
-        self.told: list[str] = []
+        self.told = []
 
-    def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+    def on_create_policy(self, *, policy_id, **_):
         self.told.append(policy_id)
 
-    def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, **_):
         number = algorithm.training_iteration
         getattr(self, f"_{self.plan[number % len(self.plan)]}")(algorithm, f"new_{number}")
 
-    def _add(self, algorithm: Algorithm, new: str) -> None:
+    def _add(self, algorithm, new):
         source = "main" if len(new) % 2 else None
         algorithm.add_module(
             new, copy_of=source, new_agent_to_module_mapping_fn=self._matchups(algorithm, new)
         )
 
-    def _remove(self, algorithm: Algorithm, _: str) -> None:
+    def _remove(self, algorithm, _):
         for last in sorted(set(algorithm.module_specs) - {"main"})[-1:]:
             mapping = self._matchups(algorithm, without=last)
             algorithm.remove_module(last, new_agent_to_module_mapping_fn=mapping)
 
-    def _learn(self, algorithm: Algorithm, _: str) -> None:
+    def _learn(self, algorithm, _):
         ids = sorted(algorithm.module_specs)
         algorithm.set_policies_to_train(ids[:: 1 + algorithm.training_iteration % 2])
 
-    def _leave(self, algorithm: Algorithm, _: str) -> None:
+    def _leave(self, algorithm, _):
         """Nothing changes."""
 
-    def _matchups(self, algorithm: Algorithm, *more: str, without: str = "") -> Any:
+    def _matchups(self, algorithm, *more, without=""):
         ids = sorted({*algorithm.module_specs, *more} - {without})
         return Matchups([(1.0 + place, {"a": "main", 3: id_, "late": id_})
                          for place, id_ in enumerate(ids)])  # fmt: skip
@@ -238,7 +235,7 @@ class Run(NamedTuple):
     can_be_asked: bool = True
 
 
-def drawn(seed: int) -> Run:
+def drawn(seed):
     """The run of a seed."""
     for number in itertools.count():
         rng = np.random.default_rng([seed, number])
@@ -251,7 +248,7 @@ def drawn(seed: int) -> Run:
     raise AssertionError
 
 
-def _drawn_for_one(rng: Generator) -> Run:
+def _drawn_for_one(rng):
     algorithm = str(rng.choice(_ALL))
     env_name = str(rng.choice([name for name, env in ENVS.items() if algorithm in env.algorithms]))
     env = ENVS[env_name]
@@ -261,7 +258,7 @@ def _drawn_for_one(rng: Generator) -> Run:
     num_envs = 3 if is_vector else num_envs
     env_config = {**env.env_config, "num_envs_per_env_runner": num_envs}
 
-    def make() -> Any:
+    def make():
         made = ALGORITHMS[algorithm]().environment(env.env)
         made.environment(env_config={} if isinstance(env.env, str) else env_config)
         made.env_runners(num_env_runners=num_runners, num_envs_per_env_runner=num_envs)
@@ -272,7 +269,7 @@ def _drawn_for_one(rng: Generator) -> Run:
     return Run(name, make, not is_vector, can_be_asked="env_task_fn" not in env.settings)
 
 
-def _drawn_for_several(rng: Generator) -> Run:
+def _drawn_for_several(rng):
     algorithm = str(rng.choice(["PPO", "DQN", "SAC"]))
     env = rng.choice(np.array([Drawing, Gaps, Pushing] if algorithm == "SAC" else [Drawing, Gaps]))
     num_runners, num_envs = int(rng.integers(3)), int(rng.integers(1, 4))
@@ -281,7 +278,7 @@ def _drawn_for_several(rng: Generator) -> Run:
     callbacks = settings.pop("callbacks_class", [])
     callbacks = [*callbacks] if isinstance(callbacks, list) else [callbacks]
 
-    def make() -> Any:
+    def make():
         made = _of_several(algorithm, num_runners, num_envs).environment(env)
         made.multi_agent(
             policies={"main", "other"},
@@ -294,7 +291,7 @@ def _drawn_for_several(rng: Generator) -> Run:
     return Run(name, make, can_be_asked={*plan}.isdisjoint({"add", "remove"}))
 
 
-def _of_several(algorithm: str, num_runners: int, num_envs: int) -> Any:
+def _of_several(algorithm, num_runners, num_envs):
     if algorithm == "PPO":
         return multi_agent_runs.gaps(num_runners, num_envs)
     type_ = "EpsilonGreedy" if algorithm == "DQN" else "OrnsteinUhlenbeckNoise"
@@ -302,13 +299,11 @@ def _of_several(algorithm: str, num_runners: int, num_envs: int) -> Any:
     return made.training(replay_buffer_config={"capacity": 60}, target_network_update_freq=20)
 
 
-_FOR_ONE: Final = ("rewriting", "pieces", "noise", "exploration", "replay")
+_FOR_ONE = ("rewriting", "pieces", "noise", "exploration", "replay")
 """Features that runs of several agents go without: they have their own, or say less there."""
 
 
-def _features(
-    rng: Generator, *kinds: str, but: tuple[str, ...]
-) -> tuple[list[str], dict[str, Any]]:
+def _features(rng, *kinds, but):
     names, settings = [], dict[str, Any]()
     for name, feature in FEATURES.items():
         chosen = rng.random() < CHANCE, int(rng.integers(len(feature.settings)))
@@ -336,7 +331,7 @@ class Course:
     num_calls: dict[int, int] = field(default_factory=dict)
 
 
-def undisturbed(run: Run) -> Course:
+def undisturbed(run):
     """What a run comes to that nothing happens to."""
     course = Course()
     with run.make().build_algo() as algo:
@@ -351,7 +346,7 @@ def undisturbed(run: Run) -> Course:
     return course
 
 
-def known(algo: Algorithm) -> dict[str, str]:
+def known(algo):
     """Digests of everything but the settings."""
     return {
         f"{name}/{key}": digest
@@ -360,7 +355,7 @@ def known(algo: Algorithm) -> dict[str, str]:
     }
 
 
-def digests(tree: Mapping[str, Any]) -> dict[str, str]:
+def digests(tree):
     """Of the parts of a tree, by name."""
     return {
         str(name): hashlib.sha256(encode(multi_agent_runs.text_keys(part))).hexdigest()[:16]
@@ -374,20 +369,20 @@ class AtCall:
     A handler that raises where an object is finalized is lost, so that is passed by.
     """
 
-    def __init__(self, number: int, act: Callable[[], object]) -> None:
+    def __init__(self, number, act):
         self._number, self._act = number, act
         self._is_due = True
-        self._around: Any = None
+        self._around = None
         self.count = 0
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self._around = sys.getprofile()
         sys.setprofile(self._at)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         sys.setprofile(self._around)
 
-    def _at(self, frame: FrameType, event: str, argument: object) -> None:
+    def _at(self, frame, event, argument):
         if self._around is not None:
             self._around(frame, event, argument)
         if event != "call":
@@ -409,13 +404,13 @@ Fault = Callable[[int], Any]
 class DisturbedRun:
     """A run to which something happens in every iteration."""
 
-    def __init__(self, run: Run, expected: Course, rng: Generator, folder: Path) -> None:
+    def __init__(self, run, expected, rng, folder):
         self.num_failures = self.num_kills = 0
-        self.trouble: list[str] = []
+        self.trouble = []
         self._run, self._expected, self._rng, self._folder = run, expected, rng, folder
-        self._algo: Any = run.make().build_algo()
+        self._algo = run.make().build_algo()
 
-    def play(self) -> None:
+    def play(self):
         """Trains to the end, whatever happens."""
         try:
             for number in range(1, NUM_ITERATIONS + 1):
@@ -427,7 +422,7 @@ class DisturbedRun:
         finally:
             self._algo.stop()
 
-    def _train(self, number: int) -> None:
+    def _train(self, number):
         """One iteration: a kill and a failure at once, then one of them or none, then neither."""
         attempts = [(self._killings(), self._failures()), ()]
         if self._rng.random() < 0.5:
@@ -439,7 +434,7 @@ class DisturbedRun:
             self._attempt([self._drawn_fault(among, number) for among in kinds if among])
         self.trouble.append(f"iteration {number} failed {_MOST_ATTEMPTS} times")
 
-    def _attempt(self, faults: list[tuple[str, Callable[[], Any]]]) -> None:
+    def _attempt(self, faults):
         before, name = self._algo.training_iteration, " and ".join(name for name, _ in faults)
         try:
             with contextlib.ExitStack() as stack:
@@ -451,12 +446,12 @@ class DisturbedRun:
             self.num_failures += 1
         self._compare(self._expected.states[self._algo.training_iteration], known(self._algo), name)
 
-    def _compare(self, expected: Mapping[str, str], found: Mapping[str, str], name: str) -> None:
+    def _compare(self, expected, found, name):
         if parts := different(expected, found):
             at = self._algo.training_iteration
             self.trouble.append(f"after {name or 'no fault'}, at iteration {at}: {parts}")
 
-    def _go_on_elsewhere(self, number: int) -> None:
+    def _go_on_elsewhere(self, number):
         path = self._algo.save_to_path(self._folder / str(number))
         self._algo.stop()
         self._algo = self._run.make().build_algo()
@@ -465,35 +460,35 @@ class DisturbedRun:
 
     # ---- what happens
 
-    def _failures(self) -> tuple[Fault, ...]:
+    def _failures(self):
         """What lets an iteration fail."""
         is_told = self._run.can_raise and self._run.can_be_asked
         raising = (self._raising,) if is_told else ()
         return (self._interrupting, self._interrupting, self._failing_at_the_end, *raising)
 
-    def _killings(self) -> tuple[Fault, ...]:
+    def _killings(self):
         """What ends processes; nothing if there are none."""
         if not self._pids():
             return ()
         is_told = self._run.can_be_asked and self._algo.config.num_env_runners
         return (self._killing, *([self._killing_in_mid_step] if is_told else []))
 
-    def _drawn_fault(self, among: tuple[Fault, ...], number: int) -> tuple[str, Callable[[], Any]]:
+    def _drawn_fault(self, among, number):
         calls = self._expected.num_calls
         # In the first iteration there is more to be done, such as imports, and only once.
         at = int(self._rng.integers(1, min(calls[number], calls[max(2, number)]) + 1))
         kind = among[int(self._rng.integers(len(among)))]
         return f"{kind.__name__} at {at} of {calls[number]}", functools.partial(kind, at)
 
-    def _pids(self) -> list[int]:
+    def _pids(self):
         groups = [self._algo.env_runner_group, self._algo.eval_env_runner_group]
         return [pid for group in groups if group for pid in group.env_runner_pids().values()]
 
-    def _interrupting(self, at: int) -> AtCall:
+    def _interrupting(self, at):
         return AtCall(at, lambda: signal.raise_signal(signal.SIGINT))
 
-    def _killing(self, at: int) -> AtCall:
-        def kill() -> None:
+    def _killing(self, at):
+        def kill():
             for pid in self._pids()[at % 2 :][:1]:
                 with contextlib.suppress(ProcessLookupError):  # it was replaced a moment ago
                     os.kill(pid, signal.SIGKILL)
@@ -502,21 +497,21 @@ class DisturbedRun:
         return AtCall(at, kill)
 
     @contextlib.contextmanager
-    def _killing_in_mid_step(self, at: int) -> Iterator[None]:
+    def _killing_in_mid_step(self, at):
         die = functools.partial(die_soon, victim=1, num_steps=at % 12)
         self._algo.env_runner_group.foreach_env_runner(die)
         self.num_kills += 1
         yield
 
     @contextlib.contextmanager
-    def _raising(self, at: int) -> Iterator[None]:
+    def _raising(self, at):
         fail = functools.partial(fail_soon, num_steps=at % 12)
         self._algo.env_runner_group.foreach_env_runner(fail)
         yield
 
     @contextlib.contextmanager
-    def _failing_at_the_end(self, _: int) -> Iterator[None]:
-        def fail(_: Any) -> None:
+    def _failing_at_the_end(self, _):
+        def fail(_):
             del self._algo.__dict__["add_to_result"]
             raise OSError("on purpose")
 
@@ -525,7 +520,7 @@ class DisturbedRun:
         self._algo.__dict__.pop("add_to_result", None)
 
 
-def disturbed(seed: int, folder: Path) -> DisturbedRun:
+def disturbed(seed, folder):
     """The run of a seed with the faults of the seed; what differs is its `trouble`."""
     run = drawn(seed)
     played = DisturbedRun(run, undisturbed(run), np.random.default_rng([seed, 2**20]), folder)
@@ -533,7 +528,7 @@ def disturbed(seed: int, folder: Path) -> DisturbedRun:
     return played
 
 
-def main(first: int, last: int) -> None:
+def main(first, last):
     """Tells of each seed what differs; every line is one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.disable(logging.WARNING)

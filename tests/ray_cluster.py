@@ -1,31 +1,27 @@
 """A small Ray cluster for tests: several nodes on this machine, each a machine for Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Iterator
-from typing import Any, Final
 
 import pytest
 
 from trainer.testing import wait_until
 
-STORE_BYTES: Final = 100 * 2**20
-CPUS_PER_NODE: Final = 4
-_GONE_WITHIN_S: Final = 120.0
+STORE_BYTES = 100 * 2**20
+CPUS_PER_NODE = 4
+_GONE_WITHIN_S = 120.0
 
 
-def why_no_ray() -> str:
+def why_no_ray():
     """Why there can be no cluster; "" if there can."""
     found = importlib.util.find_spec("ray")
     return "" if found else 'Ray is not installed: pip install "local-trainer[ray]"'
 
 
 @contextlib.contextmanager
-def cluster_for_tests() -> Iterator[Any]:
+def cluster_for_tests():
     """Two nodes with 4 CPUs each, to which this process is connected.
 
     Tests are skipped, with the reason, on a machine where Ray cannot start its own processes.
@@ -40,9 +36,9 @@ def cluster_for_tests() -> Iterator[Any]:
         }.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
-        ray: Any = importlib.import_module("ray")
+        ray = importlib.import_module("ray")
         try:
-            made: Any = importlib.import_module("ray.cluster_utils").Cluster(
+            made = importlib.import_module("ray.cluster_utils").Cluster(
                 initialize_head=True, head_node_args=_node(CPUS_PER_NODE)
             )
             made.add_node(**_node(CPUS_PER_NODE))
@@ -57,12 +53,12 @@ def cluster_for_tests() -> Iterator[Any]:
             made.shutdown()
 
 
-def _node(num_cpus: int, **arguments: Any) -> dict[str, Any]:
+def _node(num_cpus, **arguments):
     return {"num_cpus": num_cpus, "object_store_memory": STORE_BYTES, **arguments}
 
 
 @contextlib.contextmanager
-def another_node(cluster: Any, num_cpus: int = 1, **resources: float) -> Iterator[Any]:
+def another_node(cluster, num_cpus=1, **resources):
     """One more node, until the end of the block or until the test removes it.
 
     Afterwards Ray knows that it is gone.
@@ -80,7 +76,7 @@ def another_node(cluster: Any, num_cpus: int = 1, **resources: float) -> Iterato
         )
 
 
-def remove(cluster: Any, node: Any) -> None:
+def remove(cluster, node):
     """Removes a node at once, with all of its processes; nothing happens if it is gone."""
     if node in cluster.list_all_nodes():
         cluster.remove_node(node, allow_graceful=False)

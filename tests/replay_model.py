@@ -1,16 +1,14 @@
 """What a replay buffer should do, said as simply as possible: a list of all steps ever added."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Literal
 
 import numpy as np
 from hypothesis import strategies as st
 
 from trainer.episodes import SingleAgentEpisode, nested
 
-KINDS: Final = ("number", "vector", "image", "nested")
+KINDS = ("number", "vector", "image", "nested")
 End = Literal["terminated", "truncated", "given up", "goes on"]
 
 
@@ -23,17 +21,17 @@ class Piece:
     end: End = "goes on"
 
 
-PIECES: Final = st.builds(
+PIECES = st.builds(
     Piece,
     st.integers(0, 2),
     st.integers(0, 4) | st.integers(5, 30),
     st.sampled_from(["goes on", "goes on", "terminated", "truncated", "given up"]),
 )
-ADDS: Final = st.lists(st.lists(PIECES, min_size=1, max_size=5), max_size=8)
+ADDS = st.lists(st.lists(PIECES, min_size=1, max_size=5), max_size=8)
 """Calls of `add`, each with several pieces."""
 
 
-def observation(kind: str, episode: int, t: int) -> Any:
+def observation(kind, episode, t):
     """The observation before step t; no two are equal."""
     if kind == "number":
         return np.int64(1000 * episode + t)
@@ -47,27 +45,19 @@ def observation(kind: str, episode: int, t: int) -> Any:
     }
 
 
-def action(kind: str, episode: int, t: int) -> Any:
+def action(kind, episode, t):
     """The action of step t."""
     if kind == "nested":
         return np.int64(t % 3), {"force": np.array([episode + t / 10], np.float32)}
     return np.int64((episode + t) % 5) if kind == "number" else np.array([t / 3], np.float32)
 
 
-def reward(episode: int, t: int) -> float:
+def reward(episode, t):
     """What step t pays."""
     return float((episode * 7 + t * 3) % 11 - 5.3)
 
 
-def chunk(
-    episode: int,
-    t_started: int,
-    length: int,
-    *,
-    end: End = "goes on",
-    kind: str = "vector",
-    lookback: int = 0,
-) -> SingleAgentEpisode:
+def chunk(episode, t_started, length, *, end="goes on", kind="vector", lookback=0):
     """Steps of an episode, in arrays."""
     steps = range(t_started - lookback, t_started + length)
     return SingleAgentEpisode(
@@ -89,24 +79,24 @@ class World:
         steps: (episode, t, whether the episode terminated with it) of all steps, in order.
     """
 
-    def __init__(self, kind: str = "vector") -> None:
+    def __init__(self, kind="vector"):
         self.kind = kind
-        self.steps: list[tuple[int, int, bool]] = []
+        self.steps = []
         self._num_episodes = 0
-        self._running: dict[int, tuple[int, int]] = {}
+        self._running = {}
 
-    def play(self, pieces: list[Piece]) -> list[SingleAgentEpisode]:
+    def play(self, pieces):
         """The chunks of one call of `add`."""
         return [self._play(piece) for piece in pieces]
 
-    def _play(self, piece: Piece) -> SingleAgentEpisode:
+    def _play(self, piece):
         if piece.slot not in self._running:
             self._running[piece.slot] = self._num_episodes, 0
             self._num_episodes += 1
         episode, t = self._running[piece.slot]
         after = t + piece.length
         # An episode cannot end in a chunk without steps.
-        end: End = piece.end if piece.length else "goes on"
+        end = piece.end if piece.length else "goes on"
         self.steps += [
             (episode, step, end == "terminated" and step == after - 1) for step in range(t, after)
         ]
@@ -115,12 +105,12 @@ class World:
             del self._running[piece.slot]
         return chunk(episode, t, piece.length, end=end, kind=self.kind, lookback=min(t, 2))
 
-    def position_in(self, row: int, capacity: int) -> int:
+    def position_in(self, row, capacity):
         """The number of the step that stands in a row of a ring."""
         last = len(self.steps) - 1
         return last - (last - row) % capacity
 
-    def transition(self, position: int, *, n_step: int, gamma: float) -> dict[str, Any]:
+    def transition(self, position, *, n_step, gamma):
         """What a sample that begins with a step must hold; found by looking through all steps."""
         episode, first, _ = self.steps[position]
         rest = [step for step in self.steps[position:] if step[0] == episode][:n_step]
@@ -137,13 +127,13 @@ class World:
         }
 
 
-def row_of(batch: Any, index: int) -> dict[str, Any]:
+def row_of(batch, index):
     """One row of a batch of transitions, as `World.transition` gives it."""
     names = ("obs", "actions", "rewards", "next_obs", "discounts")
     return {name: nested.take(getattr(batch, name), index) for name in names}
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     """Whether two nested values have the same structure, dtypes and bits."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)

@@ -4,48 +4,44 @@ A cell is an algorithm in an env with a number of runners. Its outcome are diges
 run shows and knows, by name, so that a difference says where it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
-from trainer import Algorithm, AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
 
-NUM_SLOTS: Final = 4
-_ROOT: Final = Path(__file__).parents[1]
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NUM_SLOTS = 4
+_ROOT = Path(__file__).parents[1]
+_NOTHING = MappingProxyType({})
 
 
 class Remembering(RLlibCallback):
     """Has state in the main process and in the runners, which shows in results."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_episodes = 0
-        self.last_returns: list[float] = []
+        self.last_returns = []
 
-    def on_environment_created(self, *, metrics_logger: Any, **_: Any) -> None:
+    def on_environment_created(self, *, metrics_logger, **_):
         metrics_logger.log_value("envs_made", 1, reduce="sum")
 
-    def on_episode_created(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_created(self, *, episode, **_):
         episode.custom_data["steps"] = 0
 
-    def on_episode_step(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_step(self, *, episode, **_):
         episode.custom_data["steps"] += 1
 
-    def on_episode_end(
-        self, *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
-    ) -> None:
+    def on_episode_end(self, *, episode, prev_episode_chunks, metrics_logger, **_):
         self.num_episodes += 1
         self.last_returns = [*self.last_returns[-3:], float(episode.get_return())]
         metrics_logger.log_value("chunks", sum(map(len, prev_episode_chunks)), window=5)
@@ -53,12 +49,12 @@ class Remembering(RLlibCallback):
         metrics_logger.log_value("of_runner", self.num_episodes, reduce="max")
         metrics_logger.log_value("lately", sum(self.last_returns), ema_coeff=0.1)
 
-    def on_train_result(self, *, result: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_train_result(self, *, result, metrics_logger, **_):
         self.num_episodes += result["env_runners"]["num_episodes"]
         metrics_logger.log_value("episodes_seen", self.num_episodes, reduce="sum")
 
 
-ENVS: Final[dict[str, Any]] = {
+ENVS = {
     "CartPole": "CartPole-v1",
     "Acrobot": "Acrobot-v1",
     "Pendulum": "Pendulum-v1",
@@ -67,11 +63,11 @@ ENVS: Final[dict[str, Any]] = {
     "own generator in get_state": KeptWalk,
     "own generator": OwnWalk,
 }
-BOX_ONLY: Final = ("Pendulum",)
+BOX_ONLY = ("Pendulum",)
 """Envs that DQN cannot act in."""
 
-_MODEL: Final[dict[str, Any]] = {"fcnet_hiddens": [8]}
-_REPLAY: Final[dict[str, Any]] = {
+_MODEL = {"fcnet_hiddens": [8]}
+_REPLAY = {
     "train_batch_size": 16,
     "num_steps_sampled_before_learning_starts": 50,
     # The oldest steps are overwritten, in the middle of iterations and episodes.
@@ -81,7 +77,7 @@ _REPLAY: Final[dict[str, Any]] = {
 }
 
 
-def _ppo() -> PPOConfig:
+def _ppo():
     # 61 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
     return PPOConfig().training(
         train_batch_size=61,
@@ -92,12 +88,12 @@ def _ppo() -> PPOConfig:
     )
 
 
-def _pg() -> AlgorithmConfig:
+def _pg():
     made = PGConfig().training(train_batch_size=61, lr=[[0, 1e-2], [2000, 1e-4]])
     return made.env_runners(batch_mode="truncate_episodes")
 
 
-def _dqn() -> AlgorithmConfig:
+def _dqn():
     made = DQNConfig().training(
         lr=[[0, 1e-2], [2000, 1e-3]],
         epsilon=[[0, 1.0], [1500, 0.05]],
@@ -107,14 +103,14 @@ def _dqn() -> AlgorithmConfig:
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
-def _sac() -> AlgorithmConfig:
+def _sac():
     made = SACConfig().training(
         actor_lr=[[0, 1e-2], [2000, 1e-3]], critic_lr=1e-2, alpha_lr=1e-2, **_REPLAY
     )
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
-ALGORITHMS: Final = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+ALGORITHMS = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
 
 
 @dataclass(frozen=True)
@@ -126,15 +122,15 @@ class Cell:
     num_env_runners: int
 
     @property
-    def name(self) -> str:
+    def name(self):
         return f"{self.algorithm}, {self.env}, {self.num_env_runners}"
 
     @classmethod
-    def of(cls, name: str) -> Cell:
+    def of(cls, name):
         algorithm, env, runners = name.split(", ")
         return cls(algorithm, env, int(runners))
 
-    def config(self, **settings: Any) -> AlgorithmConfig:
+    def config(self, **settings):
         made = (
             ALGORITHMS[self.algorithm]()
             .environment(
@@ -155,13 +151,13 @@ class Cell:
         return made.update_from_dict(settings)
 
 
-_RE3: Final = {
+_RE3 = {
     "type": "RE3",
     "embeds_dim": 4,
     "encoder_net_config": {"fcnet_hiddens": [6]},
     "k_nn": 5,
 }
-_CURIOSITY: Final = {
+_CURIOSITY = {
     "type": "Curiosity",
     "feature_dim": 4,
     "feature_net_config": {"fcnet_hiddens": [6]},
@@ -184,7 +180,7 @@ class Run:
     num_iterations: int = 4
 
 
-FEATURES: Final = {
+FEATURES = {
     "PPO": Run(
         Cell("PPO", "own np_random", 0),
         {
@@ -210,7 +206,7 @@ FEATURES: Final = {
 }
 
 
-def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
+def digests(algo, num_iterations):
     """Digests of what some more iterations show, and of all that is known then, by name."""
     found = {}
     for _ in range(num_iterations):
@@ -222,17 +218,17 @@ def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
     return found
 
 
-def _digest(value: Any) -> str:
+def _digest(value):
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
-def file_hashes(path: str) -> dict[str, str]:
+def file_hashes(path):
     """The hashes of the component files of a checkpoint, by name."""
     components = read_manifest(path).components
     return {f"file {name}": entry.sha256 for name, entry in components.items()}
 
 
-def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+def different(one, other):
     """The names of the digests that differ."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
@@ -240,9 +236,7 @@ def different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 # ---- a new process
 
 
-def continued_elsewhere(
-    paths: Mapping[str, str], num_iterations: int, *, overrides: Mapping[str, Any] = _NOTHING
-) -> dict[str, dict[str, str]]:
+def continued_elsewhere(paths, num_iterations, *, overrides=_NOTHING):
     """What a new process finds that restores checkpoints, by name of their cells, and trains."""
     task = json.dumps([dict(paths), num_iterations, dict(overrides)])
     program = "from tests.resume_cells import main; main()"
@@ -250,18 +244,17 @@ def continued_elsewhere(
         [sys.executable, "-c", program, task], capture_output=True, check=False, cwd=_ROOT
     )
     assert done.returncode == 0, done.stderr.decode()
-    found: dict[str, dict[str, str]] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
-def restored(path: str, cell: Cell, **overrides: Any) -> Algorithm:
+def restored(path, cell, **overrides):
     """The algorithm of a checkpoint; what is code in its config is given anew."""
     env = ENVS[cell.env]
-    given: dict[str, Any] = {"env": env} if isinstance(env, type) else {}
+    given = {"env": env} if isinstance(env, type) else {}
     return Algorithm.from_checkpoint(path, callbacks_class=Remembering, **given, **overrides)
 
 
-def main() -> None:
+def main():
     """The program of the new process."""
     paths, num_iterations, overrides = json.loads(sys.argv[1])
     found = {}
@@ -272,7 +265,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def all_cells(envs: Collection[str] = tuple(ENVS)) -> list[Cell]:
+def all_cells(envs=tuple(ENVS)):
     """Every algorithm in every env that it can act in, with 0, 1 and 2 runners."""
     return [
         Cell(algorithm, env, num_env_runners)

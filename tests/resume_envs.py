@@ -1,10 +1,7 @@
 """Envs whose running episodes can be brought back in every way that there is, or in none."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +9,7 @@ from gymnasium import spaces
 
 from trainer.types import Array
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_NOTHING = MappingProxyType({})
 
 
 class Walk(gymnasium.Env[Array, Any]):
@@ -21,28 +18,26 @@ class Walk(gymnasium.Env[Array, Any]):
     Settings: `continuous`: actions are numbers instead of left and right; `push`: how far they go.
     """
 
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+    def __init__(self, env_config=_NOTHING):
         is_continuous = env_config.get("continuous", False)
         self.observation_space = spaces.Box(-100.0, 100.0, (2,), np.float32)
-        self.action_space: spaces.Space[Any] = (
+        self.action_space = (
             spaces.Box(-1.0, 1.0, (1,), np.float32) if is_continuous else spaces.Discrete(2)
         )
         self.push = float(env_config.get("push", 0.5))
         self.place = self.noise = 0.0
         self.steps = self.length = 0
 
-    def randomness(self) -> np.random.Generator:
+    def randomness(self):
         return self.np_random
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self.place, self.steps = 0.0, 0
         self.length = int(self.randomness().integers(5, 40))
         return self._observation(), {}
 
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self.steps += 1
         is_right = isinstance(self.action_space, spaces.Discrete)
         way = 2.0 * int(action) - 1.0 if is_right else float(np.asarray(action)[0])
@@ -50,7 +45,7 @@ class Walk(gymnasium.Env[Array, Any]):
         reward = -abs(self.place) / 10.0
         return self._observation(), reward, self.steps >= self.length, False, {}
 
-    def _observation(self) -> Array:
+    def _observation(self):
         self.noise = float(self.randomness().random())
         return np.array([self.place, self.noise], np.float32)
 
@@ -58,7 +53,7 @@ class Walk(gymnasium.Env[Array, Any]):
 class StatefulWalk(Walk):
     """Its state can be taken and given back; its episodes can be played again as well."""
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {
             "place": self.place,
             "noise": self.noise,
@@ -67,7 +62,7 @@ class StatefulWalk(Walk):
             "randomness": self.randomness().bit_generator.state,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.place, self.noise = state["place"], state["noise"]
         self.steps, self.length = state["steps"], state["length"]
         self.randomness().bit_generator.state = state["randomness"]
@@ -76,11 +71,11 @@ class StatefulWalk(Walk):
 class OwnWalk(Walk):
     """Its randomness is its own: no seed determines it."""
 
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+    def __init__(self, env_config=_NOTHING):
         super().__init__(env_config)
         self._own = np.random.default_rng()
 
-    def randomness(self) -> np.random.Generator:
+    def randomness(self):
         return self._own
 
 
@@ -94,7 +89,7 @@ class LateWalk(StatefulWalk):
     Settings: `num_envs_per_env_runner`, so that sub-envs of a run begin with seeds of their own.
     """
 
-    def __init__(self, env_config: Mapping[str, Any] = _NOTHING) -> None:
+    def __init__(self, env_config=_NOTHING):
         super().__init__(env_config)
         per_runner = env_config.get("num_envs_per_env_runner", 0)
         runner = max(0, getattr(env_config, "worker_index", 0) - 1)
@@ -102,5 +97,5 @@ class LateWalk(StatefulWalk):
         self._own = np.random.default_rng(slot)
         del self.place
 
-    def randomness(self) -> np.random.Generator:
+    def randomness(self):
         return self._own

@@ -1,16 +1,11 @@
 """Small runs for tests of whole runs: their settings, and what comes out of them as bytes."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
@@ -19,21 +14,14 @@ from trainer.testing.processes import is_process_alive, wait_until
 class Counting(RLlibCallback):
     """Counts the env steps of its runner: state that every step changes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_steps = 0
 
-    def on_episode_step(self, **kwargs: Any) -> None:
+    def on_episode_step(self, **kwargs):
         self.num_steps += 1
 
 
-def small_ppo(
-    num_env_runners: int = 0,
-    *,
-    env: Any = CountdownEnv,
-    num_slots: int = 4,
-    batch: int = 60,
-    **settings: Any,
-) -> PPOConfig:
+def small_ppo(num_env_runners=0, *, env=CountdownEnv, num_slots=4, batch=60, **settings):
     """PPO with two minibatches an iteration; slots are shared out over the runners.
 
     Args:
@@ -61,7 +49,7 @@ def small_ppo(
     return made.update_from_dict(settings)
 
 
-def kill(group: Any, *indices: int) -> None:
+def kill(group, *indices):
     """Kills these runners of a group, or all of them, and waits until they are gone."""
     pids = group.env_runner_pids()
     killed = [pids[index] for index in indices or pids]
@@ -70,10 +58,10 @@ def kill(group: Any, *indices: int) -> None:
     assert wait_until(lambda: not any(map(is_process_alive, killed)))
 
 
-def killing(file: Path, *, at_step: int, worker_index: int = 1) -> Callable[..., None]:
+def killing(file, *, at_step, worker_index=1):
     """A callback that kills its runner in mid-episode, once if it finds the file."""
 
-    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
+    def on_episode_step(*, episode, env_runner, **_):
         step = episode.env_t if hasattr(episode, "env_t") else episode.t
         if (env_runner.worker_index, step) == (worker_index, at_step) and file.exists():
             file.unlink()
@@ -82,29 +70,29 @@ def killing(file: Path, *, at_step: int, worker_index: int = 1) -> Callable[...,
     return on_episode_step
 
 
-def known(algo: Any) -> bytes:
+def known(algo):
     """Everything that an algorithm knows, but its settings."""
     return encode(algo.get_state(not_components="config"))
 
 
-def told_and_known(algo: Any, results: Sequence[Mapping[str, Any]]) -> bytes:
+def told_and_known(algo, results):
     """Results without times and settings, and everything known after them."""
     return encode([{**comparable(result), "config": None} for result in results]) + known(algo)
 
 
-def trained(algo: Any, num_iterations: int) -> list[bytes]:
+def trained(algo, num_iterations):
     """The results of some more iterations, without times and settings."""
     results = (comparable(algo.train()) for _ in range(num_iterations))
     return [encode({**result, "config": None}) for result in results]
 
 
-def learnt(algo: Any) -> bytes:
+def learnt(algo):
     """What does not depend on how slots are spread over processes."""
     state = algo.get_state(["learner", "env_runners", "counters"])
     return encode([state["learner"], state["env_runners"]["slots"], state["counters"]])
 
 
-def with_every_component() -> dict[str, AlgorithmConfig]:
+def with_every_component():
     """A small run of every algorithm that puts something into every component."""
     ppo = PPOConfig().training(train_batch_size=32, minibatch_size=16, num_epochs=1)
     ppo.update_from_dict({"observation_filter": "MeanStdFilter", "normalize_rewards": True})
@@ -115,7 +103,7 @@ def with_every_component() -> dict[str, AlgorithmConfig]:
         "replay_buffer_config": {"type": "PrioritizedReplayBuffer", "capacity": 60},
         "min_sample_timesteps_per_iteration": 24,
     }
-    configs: dict[str, AlgorithmConfig] = {
+    configs = {
         "ppo": ppo.environment("CartPole-v1"),
         "dqn": DQNConfig().environment("CartPole-v1").update_from_dict(off_policy),
         "sac": SACConfig().environment("Pendulum-v1").update_from_dict(off_policy),

@@ -3,12 +3,8 @@
 It has no envs and no learner, so that tests of callbacks can say which results there are.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +12,7 @@ from callbacks import CallbackChain, CallbackSpec
 from callbacks.chain import ResultPhases
 from callbacks.ready_made.metric_values import RETURN
 from checkpoints import CheckpointWriteError
-from checkpoints.writer import EncodedCheckpoint, encode_checkpoint, write_encoded
+from checkpoints.writer import encode_checkpoint, write_encoded
 
 
 class SteeredAlgorithm:
@@ -27,28 +23,28 @@ class SteeredAlgorithm:
         saved: names of what was saved, in order.
     """
 
-    def __init__(self, *callbacks: Any, evaluation_interval: int | None = None) -> None:
+    def __init__(self, *callbacks, evaluation_interval=None):
         self.training_iteration = 0
         self.is_stopped = False
-        self.config: Any = SimpleNamespace(evaluation_interval=evaluation_interval)
-        self.metrics: Any = None
-        self.env_runner_group: Any = None
-        self.eval_env_runner_group: Any = None
-        self.weights: dict[str, Any] = {"default_policy": {"pi": np.ones((2, 3), np.float32)}}
+        self.config = SimpleNamespace(evaluation_interval=evaluation_interval)
+        self.metrics = None
+        self.env_runner_group = None
+        self.eval_env_runner_group = None
+        self.weights = {"default_policy": {"pi": np.ones((2, 3), np.float32)}}
         self.num_failures_to_come = 0
-        self.failure: Exception = OSError(28, "no space left")
-        self.saved: list[str] = []
+        self.failure = OSError(28, "no space left")
+        self.saved = []
         self._waiting = ResultPhases()
-        self._under_way: Any = None
+        self._under_way = None
         self.callbacks = CallbackChain(CallbackSpec(list(callbacks)))
         self.callbacks.fire("on_algorithm_init", algorithm=self, metrics_logger=None)
 
     @property
-    def first(self) -> Any:
+    def first(self):
         """The copy of the first callback."""
         return self.callbacks.objects[0]
 
-    def tell(self, result: dict[str, Any] | None = None, /, **changes: Any) -> dict[str, Any]:
+    def tell(self, result=None, /, **changes):
         """Makes an iteration with this result (default: `result_of`), and returns it."""
         self.training_iteration += 1
         told = result_of(self.training_iteration, **changes) if result is None else result
@@ -59,22 +55,14 @@ class SteeredAlgorithm:
         self._waiting.run(told)
         return told
 
-    def tell_returns(self, values: Sequence[float]) -> list[dict[str, Any]]:
+    def tell_returns(self, values):
         """An iteration for each mean return."""
         return [self.tell(mean=value) for value in values]
 
-    def after_train_result(
-        self, function: Callable[[Any], object], *, phase: str | None = None
-    ) -> None:
+    def after_train_result(self, function, *, phase=None):
         self._waiting.add(function, phase)
 
-    def save_to_path(
-        self,
-        path: Any = None,
-        *,
-        background: bool = False,
-        when_over: Callable[[Any], object] | None = None,
-    ) -> str:
+    def save_to_path(self, path=None, *, background=False, when_over=None):
         """In the background, nothing is written before `finish_saving()`, or the next save."""
         self.finish_saving()
         if background:
@@ -85,7 +73,7 @@ class SteeredAlgorithm:
             raise self.failure
         return self._write(path, self._encoded())
 
-    def finish_saving(self) -> None:
+    def finish_saving(self):
         if self._under_way is None:
             return
         (encoded, path, when_over), self._under_way = self._under_way, None
@@ -99,13 +87,13 @@ class SteeredAlgorithm:
         if when_over is not None:
             when_over(error)
 
-    def _encoded(self) -> EncodedCheckpoint:
+    def _encoded(self):
         return encode_checkpoint(
             components={"callbacks": self.callbacks.get_state()},
             metadata={"training_iteration": self.training_iteration},
         )
 
-    def _write(self, path: Any, encoded: EncodedCheckpoint) -> str:
+    def _write(self, path, encoded):
         write_encoded(path, encoded)
         self.saved.append(Path(path).name)
         self.callbacks.fire(
@@ -113,24 +101,17 @@ class SteeredAlgorithm:
         )
         return str(path)
 
-    def evaluate(self) -> Any:
+    def evaluate(self):
         raise NotImplementedError
 
-    def get_module(self, module_id: str = "default_policy", /) -> Any:
+    def get_module(self, module_id="default_policy", /):
         raise NotImplementedError
 
-    def get_weights(self) -> Any:
+    def get_weights(self):
         return self.weights
 
 
-def result_of(
-    iteration: int,
-    *,
-    mean: float = 1.0,
-    steps_per_iteration: int = 100,
-    episodes_per_iteration: int = 5,
-    **more: Any,
-) -> dict[str, Any]:
+def result_of(iteration, *, mean=1.0, steps_per_iteration=100, episodes_per_iteration=5, **more):
     """What `train()` would return after so many equal iterations of 2 seconds each."""
     return {
         "training_iteration": iteration,

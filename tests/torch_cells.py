@@ -1,13 +1,9 @@
 """Runs with networks in Torch, in the middle of episodes, and what their outcome is as bytes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from checkpoints import encode
 from tests.small_runs import learnt
@@ -16,7 +12,7 @@ from trainer import Algorithm, DQNConfig, PPOConfig, RLModuleSpec
 from trainer.metrics import comparable
 from trainer.testing.envs import TargetEnv
 
-CELLS: dict[str, tuple[Any, dict[str, Any], RLModuleSpec]] = {
+CELLS = {
     "dense": ("CartPole-v1", {}, RLModuleSpec(module_class=NoisyDense)),
     "convolution": (TargetEnv, {"size": 6}, RLModuleSpec(module_class=NoisyConvolution)),
     "memory": (
@@ -28,13 +24,11 @@ CELLS: dict[str, tuple[Any, dict[str, Any], RLModuleSpec]] = {
 """Env, its settings and network. The first two have batch normalisation and dropout."""
 
 
-def config(name: str, num_env_runners: int = 0, *, algorithm: str = "PPO") -> Any:
+def config(name, num_env_runners=0, *, algorithm="PPO"):
     """The config of a cell: 4 slots, 61 steps, which cut episodes wherever they stand."""
     env, env_config, spec = CELLS[name]
     if algorithm == "PPO":
-        made: Any = PPOConfig().training(
-            train_batch_size=61, minibatch_size=32, num_epochs=2, lr=3e-3
-        )
+        made = PPOConfig().training(train_batch_size=61, minibatch_size=32, num_epochs=2, lr=3e-3)
     else:
         made = DQNConfig().training(
             train_batch_size=16,
@@ -55,10 +49,10 @@ def config(name: str, num_env_runners: int = 0, *, algorithm: str = "PPO") -> An
     )
 
 
-def dying(folder: str) -> Callable[..., None]:
+def dying(folder):
     """A callback that kills the runner that finds its file, in the middle of an episode."""
 
-    def on_episode_step(*, episode: Any, env_runner: Any, **_: Any) -> None:
+    def on_episode_step(*, episode, env_runner, **_):
         if episode.t != 5:
             return
         try:
@@ -70,13 +64,13 @@ def dying(folder: str) -> Callable[..., None]:
     return on_episode_step
 
 
-def outcome(algo: Algorithm, num_iterations: int) -> list[bytes]:
+def outcome(algo, num_iterations):
     """What some more iterations show, and what is known then."""
     results = [encode(comparable(algo.train())) for _ in range(num_iterations)]
     return [*results, encode(algo.get_state(not_components="config"))]
 
 
-def spread(made: Any, folder: Path | None = None) -> bytes:
+def spread(made, folder=None):
     """What a run learns in three iterations; with a folder, its runners are killed in them."""
     if folder is not None:
         made.callbacks(on_episode_step=dying(str(folder)))
@@ -90,14 +84,14 @@ def spread(made: Any, folder: Path | None = None) -> bytes:
         return learnt(algo)
 
 
-def restored(path: str, name: str) -> Algorithm:
+def restored(path, name):
     """The algorithm of a checkpoint of that cell."""
     env, _, spec = CELLS[name]
-    given: dict[str, Any] = {} if isinstance(env, str) else {"env": env}
+    given = {} if isinstance(env, str) else {"env": env}
     return Algorithm.from_checkpoint(path, rl_module_spec=spec, **given)
 
 
-def main() -> None:
+def main():
     """Restores a checkpoint in this new process, goes on, and prints the outcome."""
     path, name, num_iterations = sys.argv[1:]
     with restored(path, name) as algo:

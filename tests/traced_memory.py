@@ -1,14 +1,11 @@
 """How much memory a call takes, seen from a process whose other threads allocate, too."""
 
-from __future__ import annotations
-
 import tracemalloc
-from collections.abc import Callable
 
 _NUM_TRIES = 3
 
 
-def peak_bytes(act: Callable[[], object]) -> int:
+def peak_bytes(act):
     """What a call takes at most beside what is there; Python's and NumPy's, of all threads."""
     tracemalloc.start()
     try:
@@ -18,7 +15,7 @@ def peak_bytes(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def takes_less(num_bytes: float, act: Callable[[], object]) -> bool:
+def takes_less(num_bytes, act):
     """Whether a call that can be repeated takes less in one of three tries.
 
     What it needs itself it takes each time; what runs the tests receives a message once.

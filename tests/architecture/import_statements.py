@@ -1,14 +1,10 @@
 """The import statements of a source tree: who imports whom, and in what kind of place."""
 
-from __future__ import annotations
-
 import ast
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from tests.architecture.source_tree import Function, Module, SourceTree, statements
+from tests.architecture.source_tree import Function, Module, statements
 
 
 @dataclass(frozen=True)
@@ -32,12 +28,12 @@ class Import:
     is_relative: bool = False
 
     @property
-    def place(self) -> str:
+    def place(self):
         """The key of an exception: who imports whom."""
         return f"{self.importer} -> {self.imported}"
 
 
-def imports_of(module: Module, tree: SourceTree) -> Iterator[Import]:
+def imports_of(module, tree):
     """Every import of a module, in the order of the source."""
     for found, source in _statements_of(module.name, module.path, module.text):
         # `from package import module` imports the module, `from module import name` its module.
@@ -45,14 +41,14 @@ def imports_of(module: Module, tree: SourceTree) -> Iterator[Import]:
         yield replace(found, imported=source) if is_name else found
 
 
-def all_imports(tree: SourceTree) -> Iterator[Import]:
+def all_imports(tree):
     """Every import of every module."""
     for module in tree.values():
         yield from imports_of(module, tree)
 
 
 @functools.cache
-def _statements_of(name: str, path: Path, text: str) -> tuple[tuple[Import, str], ...]:
+def _statements_of(name, path, text):
     """What a source imports, each name of a `from` with the module that it is from.
 
     Kept for all rules, while its syntax tree is not.
@@ -60,7 +56,7 @@ def _statements_of(name: str, path: Path, text: str) -> tuple[tuple[Import, str]
     return tuple(_imports_below(Module(name, path, text).tree, Import(name, "", 0), path))
 
 
-def _imports_below(node: ast.AST, place: Import, path: Path) -> Iterator[tuple[Import, str]]:
+def _imports_below(node, place, path):
     for child in statements(node):
         inside = place
         if isinstance(child, Function):
@@ -76,7 +72,7 @@ def _imports_below(node: ast.AST, place: Import, path: Path) -> Iterator[tuple[I
             yield from _imports_below(child, inside, path)
 
 
-def _imports_from(node: ast.ImportFrom, place: Import, path: Path) -> Iterator[tuple[Import, str]]:
+def _imports_from(node, place, path):
     source = node.module or ""
     if node.level:
         is_package = path.stem == "__init__"
@@ -93,7 +89,7 @@ def _imports_from(node: ast.ImportFrom, place: Import, path: Path) -> Iterator[t
         yield found, source
 
 
-def _asks_for_types(test: ast.expr) -> bool:
+def _asks_for_types(test):
     return "TYPE_CHECKING" in {
         part.id if isinstance(part, ast.Name) else getattr(part, "attr", None)
         for part in ast.walk(test)

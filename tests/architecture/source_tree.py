@@ -4,19 +4,15 @@ Every rule of these tests is a function from such a tree to its problems, so tha
 can be shown a small tree that breaks the rule: a rule that never finds anything proves nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pytest
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("trainer_toolkit", "checkpoints", "callbacks", "trainer")
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = ("trainer_toolkit", "checkpoints", "callbacks", "trainer")
 
 Problems = dict[str, str]
 """What breaks a rule: the place (the key of an exception to the rule) to a sentence about it."""
@@ -39,17 +35,17 @@ class Module:
     text: str
 
     @functools.cached_property
-    def tree(self) -> ast.Module:
+    def tree(self):
         """Its syntax tree, parsed when a rule looks at it."""
         return ast.parse(self.text, filename=str(self.path))
 
     @functools.cached_property
-    def lines(self) -> list[str]:
+    def lines(self):
         """The lines of its source."""
         return self.text.splitlines()
 
     @property
-    def room(self) -> str:
+    def room(self):
         """The first part below the package, such as `nn`; empty for a package's own `__init__`."""
         return ".".join(self.name.split(".")[1:2])
 
@@ -58,9 +54,9 @@ SourceTree = dict[str, Module]
 """Modules by dotted name."""
 
 
-def read_tree(root: Path) -> SourceTree:
+def read_tree(root):
     """Reads all modules of the four packages below a folder."""
-    tree: SourceTree = {}
+    tree = {}
     for package in PACKAGES:
         for file in sorted((root / package).rglob("*.py")):
             path = file.relative_to(root)
@@ -72,7 +68,7 @@ def read_tree(root: Path) -> SourceTree:
 
 
 @functools.cache
-def project_tree() -> SourceTree:
+def project_tree():
     """The modules of this project, read once for all tests of a file.
 
     Then `conftest.py` forgets them: they are millions of objects, and whenever a later test looks
@@ -81,7 +77,7 @@ def project_tree() -> SourceTree:
     return read_tree(PROJECT)
 
 
-def made_tree(root: Path, files: Mapping[str, str]) -> SourceTree:
+def made_tree(root, files):
     """Writes source files below a folder and reads them: a tree for a negative control."""
     for path, text in files.items():
         file = root / path
@@ -90,24 +86,24 @@ def made_tree(root: Path, files: Mapping[str, str]) -> SourceTree:
     return read_tree(root)
 
 
-def functions(module: Module) -> Iterator[tuple[str, Function]]:
+def functions(module):
     """Every function, method and nested function of a module with its qualified name."""
     yield from _functions_below(module.tree, module.name)
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
+def statements(node):
     """What stands directly in a node, without expressions: most nodes are theirs."""
     return (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
-def all_statements(node: ast.AST) -> Iterator[ast.AST]:
+def all_statements(node):
     """A node and everything that stands in it, at any depth, without expressions."""
     yield node
     for child in statements(node):
         yield from all_statements(child)
 
 
-def _functions_below(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]:
+def _functions_below(node, name):
     for child in statements(node):
         if isinstance(child, Function):
             yield f"{name}.{child.name}", child
@@ -118,7 +114,7 @@ def _functions_below(node: ast.AST, name: str) -> Iterator[tuple[str, Function]]
             yield from _functions_below(child, name)
 
 
-def expect_clean(problems: Problems, exceptions: Mapping[str, str] | None = None) -> None:
+def expect_clean(problems, exceptions=None):
     """Fails the test with a line per problem.
 
     Args:

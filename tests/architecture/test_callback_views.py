@@ -4,29 +4,19 @@ They do not inherit from the views, so nothing but these tests keeps the two tog
 signatures are compared on real objects; mypy compares the types in `_views_hold_by_type`.
 """
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
 
 import pytest
 
 from callbacks import views
-from tests.architecture.source_tree import Problems, expect_clean
+from tests.architecture.source_tree import expect_clean
 from trainer import (
-    Algorithm,
-    EnvRunnerGroup,
-    MetricsLogger,
     PPOConfig,
-    RLModule,
-    SingleAgentEnvRunner,
     SingleAgentEpisode,
 )
 from trainer.connectors import SampleBatch
-from trainer.envs import VectorEnv
 
-VIEWS: Final[dict[str, Any]] = {
+VIEWS = {
     "Algorithm": views.AlgorithmView,
     "EnvRunnerGroup": views.EnvRunnerGroupView,
     "SingleAgentEnvRunner": views.EnvRunnerView,
@@ -38,35 +28,26 @@ VIEWS: Final[dict[str, Any]] = {
     "the config of an env runner": views.ConfigView,
 }
 
-_CALLED_BY_POSITION: Final = (
+_CALLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
 
 
-def _views_hold_by_type(
-    algorithm: Algorithm,
-    group: EnvRunnerGroup,
-    runner: SingleAgentEnvRunner,
-    episode: SingleAgentEpisode,
-    logger: MetricsLogger,
-    env: VectorEnv,
-    module: RLModule,
-    batch: SampleBatch,
-) -> None:
+def _views_hold_by_type(algorithm, group, runner, episode, logger, env, module, batch):
     # Never called: mypy refuses an assignment whose types do not fit.
-    _algorithm: views.AlgorithmView = algorithm
-    _group: views.EnvRunnerGroupView = group
-    _runner: views.EnvRunnerView = runner
-    _episode: views.EpisodeView = episode
-    _logger: views.MetricsLoggerView = logger
-    _env: views.VectorEnvView = env
-    _module: views.RLModuleView = module
-    _batch: views.SampleBatchView = batch
+    _algorithm = algorithm
+    _group = group
+    _runner = runner
+    _episode = episode
+    _logger = logger
+    _env = env
+    _module = module
+    _batch = batch
 
 
 @pytest.fixture(scope="module")
-def objects() -> Iterator[dict[str, Any]]:
+def objects():
     """One object for each view, as a callback receives it."""
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algorithm:
@@ -85,9 +66,9 @@ def objects() -> Iterator[dict[str, Any]]:
         }
 
 
-def view_problems(view: Any, candidate: object) -> Problems:
+def view_problems(view, candidate):
     """Members of a view that an object lacks, or that cannot be called as the view says."""
-    problems: Problems = {}
+    problems = {}
     for name, member in members(view).items():
         place = f"{view.__name__}.{name}"
         if not hasattr(candidate, name):
@@ -99,7 +80,7 @@ def view_problems(view: Any, candidate: object) -> Problems:
     return problems
 
 
-def members(view: Any) -> Mapping[str, Any]:
+def members(view):
     """The properties and methods that a view declares."""
     return {
         name: member
@@ -109,7 +90,7 @@ def members(view: Any) -> Mapping[str, Any]:
     }
 
 
-def _why_not_callable(promised: inspect.Signature, method: Any) -> str:
+def _why_not_callable(promised, method):
     """Tries every way in which the promised signature may be called; the first error, or nothing.
 
     The ways: the required arguments alone; all of them, by position where that is promised; all of
@@ -130,7 +111,7 @@ def _why_not_callable(promised: inspect.Signature, method: Any) -> str:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_objects_of_the_trainer_are_what_views_promise(name: str, objects: dict[str, Any]) -> None:
+def test_objects_of_the_trainer_are_what_views_promise(name, objects):
     assert members(VIEWS[name])
     assert isinstance(objects[name], VIEWS[name])
     expect_clean(view_problems(VIEWS[name], objects[name]))
@@ -139,13 +120,13 @@ def test_objects_of_the_trainer_are_what_views_promise(name: str, objects: dict[
 class _LoggerWithFaults:
     """Keeps two promises of `MetricsLoggerView` and breaks three."""
 
-    def log_value(self, key: Any, value: Any, *, reduce: Any = None) -> None: ...
-    def log_dict(self, value_dict: Any, *, key: Any = None, **more: Any) -> None: ...
-    def log_time(self, name: Any) -> None: ...
-    def set_value(self, *arguments: Any, **named: Any) -> None: ...
+    def log_value(self, key, value, *, reduce=None): ...
+    def log_dict(self, value_dict, *, key=None, **more): ...
+    def log_time(self, name): ...
+    def set_value(self, *arguments, **named): ...
 
 
-def test_a_broken_promise_is_found() -> None:
+def test_a_broken_promise_is_found():
     problems = view_problems(views.MetricsLoggerView, _LoggerWithFaults())
     assert list(problems) == [
         "MetricsLoggerView.log_value",
@@ -157,20 +138,20 @@ def test_a_broken_promise_is_found() -> None:
     assert "has no peek" in problems["MetricsLoggerView.peek"]
 
 
-def test_an_argument_that_is_required_but_not_promised_is_found() -> None:
+def test_an_argument_that_is_required_but_not_promised_is_found():
     class Env:
-        envs: tuple[()] = ()
+        envs = ()
         num_envs = 0
 
-        def unwrapped(self) -> None: ...
+        def unwrapped(self): ...
 
     class Group:
         local_env_runner = None
 
-        def foreach_env_runner(self, func: Any, timeout_s: float, **options: Any) -> None: ...
-        def set_task(self, task: Any) -> None: ...
-        def get_tasks(self) -> None: ...
-        def healthy_env_runner_ids(self) -> None: ...
+        def foreach_env_runner(self, func, timeout_s, **options): ...
+        def set_task(self, task): ...
+        def get_tasks(self): ...
+        def healthy_env_runner_ids(self): ...
 
     assert view_problems(views.VectorEnvView, Env()) == {}
     problems = view_problems(views.EnvRunnerGroupView, Group())

@@ -1,16 +1,11 @@
 """The tree of errors that each `errors.py` draws is the tree of its classes."""
 
-from __future__ import annotations
-
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.architecture.source_tree import (
-    Module,
-    Problems,
     expect_clean,
     made_tree,
     project_tree,
@@ -19,13 +14,13 @@ from tests.architecture.source_tree import (
 _BRANCH = re.compile(r"^(?P<indent>[│ ]*)(?:[├└]── )?(?P<name>[A-Z]\w+)(?: \((?P<others>[^)]*)\))?")
 
 
-def drawn_errors(module: Module) -> dict[str, set[str]]:
+def drawn_errors(module):
     """The errors in the tree of a module docstring: name to the names of its bases."""
     lines = (ast.get_docstring(module.tree) or "").splitlines()
     paragraphs = "\n".join(lines).split("\n\n")
     drawing = next((text for text in paragraphs if "── " in text), "")
-    drawn: dict[str, set[str]] = {}
-    above: list[tuple[int, str]] = []
+    drawn = {}
+    above = []
     for line in drawing.splitlines():
         match = _BRANCH.match(line)
         if match is None:
@@ -39,7 +34,7 @@ def drawn_errors(module: Module) -> dict[str, set[str]]:
     return drawn
 
 
-def defined_errors(module: Module) -> dict[str, set[str]]:
+def defined_errors(module):
     """The public classes of a module: name to the names of its bases, `Exception` left out."""
     return {
         node.name: {ast.unparse(base) for base in node.bases} - {"Exception"}
@@ -48,10 +43,10 @@ def defined_errors(module: Module) -> dict[str, set[str]]:
     }
 
 
-def tree_problems(module: Module) -> Problems:
+def tree_problems(module):
     """Where the drawing and the classes of an `errors.py` differ."""
     drawn, defined = drawn_errors(module), defined_errors(module)
-    problems: Problems = {}
+    problems = {}
     for name in [*defined, *(name for name in drawn if name not in defined)]:
         if name not in drawn:
             problems[name] = f"{module.name}.{name} is not in the tree of the module docstring"
@@ -66,7 +61,7 @@ def tree_problems(module: Module) -> Problems:
 
 
 @pytest.mark.parametrize("package", ["checkpoints", "callbacks", "trainer"])
-def test_the_tree_of_errors_is_drawn_as_it_is(package: str) -> None:
+def test_the_tree_of_errors_is_drawn_as_it_is(package):
     module = project_tree()[f"{package}.errors"]
     assert len(defined_errors(module)) > 1
     expect_clean(tree_problems(module))
@@ -100,9 +95,7 @@ class TwoError(RootError): ...
         ("class RootError(Exception): ...\n", "class RootError(OSError): ...\n", ["RootError"]),
     ],
 )
-def test_a_difference_between_drawing_and_classes_is_found(
-    tmp_path: Path, old: str, new: str, wrong: list[str]
-) -> None:
+def test_a_difference_between_drawing_and_classes_is_found(tmp_path, old, new, wrong):
     assert old in _ERRORS
     tree = made_tree(tmp_path, {"trainer/errors.py": _ERRORS.replace(old, new, 1)})
     assert list(tree_problems(tree["trainer.errors"])) == wrong

@@ -1,29 +1,26 @@
 """`import trainer` in a fresh interpreter: light, from any folder, and never of another project."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.architecture.source_tree import PACKAGES, PROJECT
 
-HEAVY: Final = {
+HEAVY = {
     *("torch", "tensorflow", "jax", "ray", "matplotlib", "pandas", "scipy"),
     *("pettingzoo", "supersuit", "rich", "optuna", "tensorboardX", "moviepy", "PIL"),
     *("onnx", "onnxruntime", "pygame"),
 }
 """Packages that are slow to import or not installed by us; training must not need them."""
 
-ROOMS_OF_OTHERS: Final = frozenset({"tune", "reports", "cli", "testing"})
+ROOMS_OF_OTHERS = frozenset({"tune", "reports", "cli", "testing"})
 """Rooms of `trainer` that a program which trains one algorithm does not enter."""
 
-_SHOW: Final = """
+_SHOW = """
 import json, sys, trainer, callbacks, checkpoints, trainer_toolkit
 names = ("trainer", "callbacks", "checkpoints", "trainer_toolkit")
 files = {name: sys.modules[name].__file__ for name in names}
@@ -31,7 +28,7 @@ print(json.dumps({"loaded": sorted(sys.modules), "files": files}))
 """
 
 
-_TRAIN: Final = """
+_TRAIN = """
 import trainer
 config = trainer.PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
 config.training(train_batch_size=8, minibatch_size=8, num_epochs=1, model={"fcnet_hiddens": [4]})
@@ -41,7 +38,7 @@ algo.stop()
 """
 
 
-def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(code, folder):
     """Runs code in a new interpreter that starts in a folder: that is where it looks first."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONSAFEPATH", None)
@@ -56,19 +53,17 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def heavy_modules(loaded: list[str]) -> list[str]:
+def heavy_modules(loaded):
     """The heavy packages among loaded modules."""
     return sorted({name.split(".")[0] for name in loaded} & HEAVY)
 
 
-def rooms_entered(loaded: list[str]) -> list[str]:
+def rooms_entered(loaded):
     """The rooms of `trainer` among loaded modules."""
     return sorted({name.split(".")[1] for name in loaded if name.startswith("trainer.")})
 
 
-def test_training_in_a_foreign_folder_finds_ours_and_loads_only_what_it_needs(
-    tmp_path: Path,
-) -> None:
+def test_training_in_a_foreign_folder_finds_ours_and_loads_only_what_it_needs(tmp_path):
     (tmp_path / "tensorflow.py").write_text("", encoding="utf-8")
     done = run_python("import tensorflow" + _TRAIN + _SHOW, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -89,9 +84,7 @@ def test_training_in_a_foreign_folder_finds_ours_and_loads_only_what_it_needs(
         ("callbacks", "callbacks/__init__.py"),
     ],
 )
-def test_a_module_of_the_same_name_in_the_users_folder_is_named(
-    tmp_path: Path, package: str, path: str
-) -> None:
+def test_a_module_of_the_same_name_in_the_users_folder_is_named(tmp_path, package, path):
     file = tmp_path / path
     file.parent.mkdir(exist_ok=True)
     file.write_text("raise SystemExit('the wrong module was run')\n", encoding="utf-8")

@@ -1,24 +1,18 @@
 """Who may import whom: the ranks of the rooms, and the order of the four packages."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
-from typing import Final
 
 import pytest
 
-from tests.architecture.import_statements import Import, all_imports, imports_of
+from tests.architecture.import_statements import all_imports, imports_of
 from tests.architecture.source_tree import (
     PACKAGES,
-    Problems,
-    SourceTree,
     expect_clean,
     made_tree,
     project_tree,
 )
 
-RANKS: Final[dict[int, frozenset[str]]] = {
+RANKS = {
     0: frozenset(
         {
             "agent_ids",
@@ -45,14 +39,14 @@ RANKS: Final[dict[int, frozenset[str]]] = {
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
 
-OPEN_TO_ALL: Final = frozenset({"errors", "types"})
+OPEN_TO_ALL = frozenset({"errors", "types"})
 """Rooms that their own rank may import, too: they hold names only and import nothing of ours."""
 
-TESTING: Final = "testing"
-HIGHEST_RANK_FOR_TESTING: Final = 4
+TESTING = "testing"
+HIGHEST_RANK_FOR_TESTING = 4
 """`trainer/testing` stands beside the ranks: it imports these, and no room imports it."""
 
-PACKAGE_ORDER: Final = {
+PACKAGE_ORDER = {
     "trainer_toolkit": {"trainer_toolkit"},
     "checkpoints": {"checkpoints", "trainer_toolkit"},
     "callbacks": {"callbacks", "checkpoints", "trainer_toolkit"},
@@ -60,22 +54,22 @@ PACKAGE_ORDER: Final = {
 }
 """What each package may import of the four."""
 
-DEPENDENCIES: Final = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"})
+DEPENDENCIES = frozenset({"cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"})
 """The distributions that we stand on; everything else is optional and needs an exception."""
 
-WITHOUT_ENVS: Final = frozenset({"nn", "metrics", "runtime"})
+WITHOUT_ENVS = frozenset({"nn", "metrics", "runtime"})
 """Rooms that know nothing of reinforcement learning."""
 
-WITH_PROCESSES: Final = frozenset({"runtime", "actors", "ray_engine", "testing"})
+WITH_PROCESSES = frozenset({"runtime", "actors", "ray_engine", "testing"})
 """Rooms that may know how processes are made; all others know `trainer.runtime.engine`."""
 
-OF_PROCESSES: Final = (
+OF_PROCESSES = (
     *("multiprocessing", "concurrent", "subprocess", "ctypes"),
     *("trainer.runtime.local_engine", "trainer.runtime.process_start"),
 )
 """What engines alone deal with: executors, process ids, shared memory, futures."""
 
-ENGINE_EXCEPTIONS: Final = {
+ENGINE_EXCEPTIONS = {
     "trainer.algorithms.building -> trainer.runtime.local_engine": (
         "the one place that chooses the engine of an algorithm's runners"
     ),
@@ -86,11 +80,11 @@ ENGINE_EXCEPTIONS: Final = {
         "messages about lost runners name files that hide modules from new processes"
     ),
 }
-RANK_EXCEPTIONS: Final[dict[str, str]] = {}
-DEPENDENCY_EXCEPTIONS: Final[dict[str, str]] = {}
+RANK_EXCEPTIONS = {}
+DEPENDENCY_EXCEPTIONS = {}
 
 
-def rank_of(room: str) -> int | None:
+def rank_of(room):
     """The rank of a room of `trainer`; None for a room that has none."""
     for rank, rooms in RANKS.items():
         if room in rooms:
@@ -98,14 +92,14 @@ def rank_of(room: str) -> int | None:
     return None
 
 
-def room_of(module: str) -> str:
+def room_of(module):
     """The room of a dotted name in `trainer`."""
     return ".".join(module.split(".")[1:2])
 
 
-def rank_problems(tree: SourceTree) -> Problems:
+def rank_problems(tree):
     """Imports inside `trainer` that do not go to a lower rank or the same room."""
-    problems: Problems = {}
+    problems = {}
     for found in _imports_between(tree, "trainer"):
         source, target = room_of(found.importer), room_of(found.imported)
         reason = None if source == target else _why_not(source, target)
@@ -114,7 +108,7 @@ def rank_problems(tree: SourceTree) -> Problems:
     return problems
 
 
-def _why_not(source: str, target: str) -> str | None:
+def _why_not(source, target):
     if target == TESTING:
         return "trainer/testing is for tests, no room imports it"
     source_rank = HIGHEST_RANK_FOR_TESTING + 1 if source == TESTING else rank_of(source)
@@ -129,7 +123,7 @@ def _why_not(source: str, target: str) -> str | None:
     return f"rank {source_rank} imports rank {target_rank}; lower ranks only"
 
 
-def _imports_between(tree: SourceTree, package: str) -> list[Import]:
+def _imports_between(tree, package):
     # Imports for types are judged by test_import_places, which lists each of them.
     return [
         found
@@ -140,9 +134,9 @@ def _imports_between(tree: SourceTree, package: str) -> list[Import]:
     ]
 
 
-def package_problems(tree: SourceTree) -> Problems:
+def package_problems(tree):
     """Imports against the order checkpoints <- callbacks <- trainer."""
-    problems: Problems = {}
+    problems = {}
     for found in all_imports(tree):
         source, target = found.importer.split(".")[0], found.imported.split(".")[0]
         if target in PACKAGES and target not in PACKAGE_ORDER[source]:
@@ -153,10 +147,10 @@ def package_problems(tree: SourceTree) -> Problems:
     return problems
 
 
-def dependency_problems(tree: SourceTree) -> Problems:
+def dependency_problems(tree):
     """Imports of anything but the standard library, our packages and the dependencies."""
     allowed = DEPENDENCIES | set(PACKAGES) | sys.stdlib_module_names
-    problems: Problems = {}
+    problems = {}
     for found in all_imports(tree):
         distribution = found.imported.split(".")[0]
         where = f"{found.place} (line {found.line})"
@@ -167,11 +161,11 @@ def dependency_problems(tree: SourceTree) -> Problems:
     return problems
 
 
-def _knows_no_envs(module: str) -> bool:
+def _knows_no_envs(module):
     return not module.startswith("trainer.") or room_of(module) in WITHOUT_ENVS
 
 
-def engine_problems(tree: SourceTree) -> Problems:
+def engine_problems(tree):
     """Imports of what belongs to processes, in rooms of `trainer` that are above engines."""
     return {
         found.place: f"{found.place} (line {found.line}): only engines deal with processes"
@@ -182,7 +176,7 @@ def engine_problems(tree: SourceTree) -> Problems:
     }
 
 
-def reached_from(start: str, tree: SourceTree, *, room: str) -> set[str]:
+def reached_from(start, tree, *, room):
     """All modules of a room that a module of it imports, itself or through others of the room."""
     reached, to_look_at = {start}, [start]
     while to_look_at:
@@ -195,7 +189,7 @@ def reached_from(start: str, tree: SourceTree, *, room: str) -> set[str]:
     return reached
 
 
-def test_playing_with_one_agent_knows_nothing_of_several() -> None:
+def test_playing_with_one_agent_knows_nothing_of_several():
     tree, room = project_tree(), "trainer.env_runners"
     single = reached_from(f"{room}.single_agent_env_runner", tree, room=room)
     several = reached_from(f"{room}.multi_agent_env_runner", tree, room=room)
@@ -205,7 +199,7 @@ def test_playing_with_one_agent_knows_nothing_of_several() -> None:
     assert f"{room}.episode_player" in single & several
 
 
-def test_only_engines_and_actors_deal_with_processes() -> None:
+def test_only_engines_and_actors_deal_with_processes():
     expect_clean(engine_problems(project_tree()), ENGINE_EXCEPTIONS)
 
 
@@ -218,7 +212,7 @@ def test_only_engines_and_actors_deal_with_processes() -> None:
         "from trainer.runtime.local_engine import LocalPlace",
     ],
 )
-def test_a_room_that_deals_with_processes_is_found(tmp_path: Path, text: str) -> None:
+def test_a_room_that_deals_with_processes_is_found(tmp_path, text):
     files = {
         "trainer/runner_group/runners.py": text,
         "trainer/actors/handles.py": text,
@@ -228,19 +222,19 @@ def test_a_room_that_deals_with_processes_is_found(tmp_path: Path, text: str) ->
     assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.runners"]
 
 
-def test_rooms_import_lower_ranks_only() -> None:
+def test_rooms_import_lower_ranks_only():
     expect_clean(rank_problems(project_tree()), RANK_EXCEPTIONS)
 
 
-def test_packages_import_in_one_direction_only() -> None:
+def test_packages_import_in_one_direction_only():
     expect_clean(package_problems(project_tree()))
 
 
-def test_nothing_but_the_dependencies_is_imported() -> None:
+def test_nothing_but_the_dependencies_is_imported():
     expect_clean(dependency_problems(project_tree()), DEPENDENCY_EXCEPTIONS)
 
 
-def test_every_room_has_a_rank() -> None:
+def test_every_room_has_a_rank():
     rooms = {
         module.room for name, module in project_tree().items() if name.split(".")[0] == "trainer"
     }
@@ -285,9 +279,7 @@ def test_every_room_has_a_rank() -> None:
         ("trainer/cli/main.py", "import trainer.attic", "trainer.cli.main -> trainer.attic"),
     ],
 )
-def test_an_import_against_the_ranks_is_found(
-    tmp_path: Path, path: str, text: str, place: str
-) -> None:
+def test_an_import_against_the_ranks_is_found(tmp_path, path, text, place):
     assert list(rank_problems(made_tree(tmp_path, {path: text}))) == [place]
 
 
@@ -300,7 +292,7 @@ def test_an_import_against_the_ranks_is_found(
         ("trainer/__init__.py", "import trainer.cli"),
     ],
 )
-def test_an_import_along_the_ranks_is_allowed(tmp_path: Path, path: str, text: str) -> None:
+def test_an_import_along_the_ranks_is_allowed(tmp_path, path, text):
     assert not rank_problems(made_tree(tmp_path, {path: text}))
 
 
@@ -308,14 +300,12 @@ def test_an_import_along_the_ranks_is_allowed(tmp_path: Path, path: str, text: s
     ("package", "imported"),
     [("checkpoints", "callbacks"), ("checkpoints", "trainer"), ("callbacks", "trainer")],
 )
-def test_an_import_against_the_order_of_packages_is_found(
-    tmp_path: Path, package: str, imported: str
-) -> None:
+def test_an_import_against_the_order_of_packages_is_found(tmp_path, package, imported):
     tree = made_tree(tmp_path, {f"{package}/x.py": f"from {imported}.errors import y"})
     assert list(package_problems(tree)) == [f"{package}.x -> {imported}.errors"]
 
 
-def test_an_import_of_something_else_is_found(tmp_path: Path) -> None:
+def test_an_import_of_something_else_is_found(tmp_path):
     files = {
         "trainer/envs/made.py": "import gymnasium, json\nimport torch.nn\n",
         "trainer/nn/layers.py": "import gymnasium\n",

@@ -1,32 +1,24 @@
 """Text becomes a class, a function or a module in `trainer.name_resolution`, and nowhere else."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 from tests.architecture.source_tree import (
-    Module,
-    Problems,
-    SourceTree,
     expect_clean,
     made_tree,
     project_tree,
 )
 
-DOOR: Final = "trainer.name_resolution"
-IMPORTING: Final = frozenset(
+DOOR = "trainer.name_resolution"
+IMPORTING = frozenset(
     {"import_module", "__import__", "resolve_name", "find_class", "optional_module"}
 )
 """Calls that import what a text names. With a constant, they are an `import` at a later time."""
-RUNNING: Final = frozenset(
+RUNNING = frozenset(
     {"eval", "exec", "exec_module", "spec_from_file_location", "run_path", "run_module"}
 )
 """Calls that run a text or a file."""
 
-EXCEPTIONS: Final = {
+EXCEPTIONS = {
     "callbacks.optional_import: import_module": "its callers give constants, which is checked",
     "callbacks.ready_made.tracker_services: optional_module": "an attribute of our own classes",
     "trainer.actors.handles: getattr": "whether a class is found where it says that it is",
@@ -37,21 +29,20 @@ EXCEPTIONS: Final = {
 }
 
 
-def called(node: ast.Call) -> str:
+def called(node):
     """The last part of the name of what is called."""
     function = node.func
-    name: str = getattr(function, "attr", "") or getattr(function, "id", "")
-    return name
+    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
-def is_constant(node: ast.expr | None) -> bool:
+def is_constant(node):
     """Whether a text is written in the source, or made of such by an f-string."""
     if isinstance(node, ast.JoinedStr):
         return isinstance(node.values[0], ast.Constant) and "." in str(node.values[0].value)
     return isinstance(node, ast.Constant)
 
 
-def modules_in(module: Module, tree: SourceTree) -> frozenset[str]:
+def modules_in(module, tree):
     """The names in a source file that stand for modules."""
     found = set()
     for node in ast.walk(module.tree):
@@ -68,7 +59,7 @@ def modules_in(module: Module, tree: SourceTree) -> frozenset[str]:
     return frozenset(found)
 
 
-def gives_module(node: ast.expr) -> bool:
+def gives_module(node):
     """Whether an expression is a look-up of a module."""
     if isinstance(node, ast.Call) and called(node) in (*IMPORTING, "imported_module", "executed"):
         return True
@@ -80,18 +71,18 @@ def gives_module(node: ast.expr) -> bool:
     )
 
 
-def root_of(node: ast.expr) -> ast.expr:
+def root_of(node):
     """The first name of a dotted one."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node
 
 
-def lookups(module: Module, tree: SourceTree) -> Iterator[tuple[int, str]]:
+def lookups(module, tree):
     """Lines at which a file may turn a text into code, and by what."""
     modules = modules_in(module, tree)
 
-    def is_module(node: ast.expr) -> bool:
+    def is_module(node):
         root = root_of(node)
         return gives_module(node) or (isinstance(root, ast.Name) and root.id in modules)
 
@@ -115,7 +106,7 @@ def lookups(module: Module, tree: SourceTree) -> Iterator[tuple[int, str]]:
             yield node.lineno, name
 
 
-def second_doors(tree: SourceTree) -> Problems:
+def second_doors(tree):
     """Where text becomes code outside of the one door."""
     return {
         f"{module.name}: {name}": (
@@ -128,11 +119,11 @@ def second_doors(tree: SourceTree) -> Problems:
     }
 
 
-def test_names_are_resolved_in_one_place() -> None:
+def test_names_are_resolved_in_one_place():
     expect_clean(second_doors(project_tree()), EXCEPTIONS)
 
 
-def test_a_second_door_is_found(tmp_path: Path) -> None:
+def test_a_second_door_is_found(tmp_path):
     ways = {
         "a": "import importlib\nfound = importlib.import_module(name)\n",
         "b": "from importlib import import_module\nfound = import_module(f'{name}.x')\n",
@@ -153,7 +144,7 @@ def test_a_second_door_is_found(tmp_path: Path) -> None:
     assert found == {f"trainer.{name}" for name in ways if name != "metrics"}
 
 
-def test_constants_are_imports_at_a_later_time(tmp_path: Path) -> None:
+def test_constants_are_imports_at_a_later_time(tmp_path):
     ways = {
         "a": "import importlib\nfound = importlib.import_module('tomllib')\n",
         "b": "import numpy as np\nfound = getattr(np, 'bool')\nother = getattr(self, name)\n",

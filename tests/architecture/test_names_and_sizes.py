@@ -4,12 +4,8 @@ And a file holds one concept whole; a function can be read in one go. Of one fil
 source of the project is parsed once.
 """
 
-from __future__ import annotations
-
 import ast
 import re
-from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -17,9 +13,6 @@ from tests.architecture.source_tree import (
     PACKAGES,
     PROJECT,
     Function,
-    Module,
-    Problems,
-    SourceTree,
     all_statements,
     expect_clean,
     functions,
@@ -28,11 +21,11 @@ from tests.architecture.source_tree import (
     statements,
 )
 
-MOST_LINES_PER_FILE: Final = 900
-MOST_LINES_PER_FUNCTION: Final = 60
-DEEPEST_NESTING: Final = 3
+MOST_LINES_PER_FILE = 900
+MOST_LINES_PER_FUNCTION = 60
+DEEPEST_NESTING = 3
 
-LONG_FILES: Final[dict[str, str]] = {
+LONG_FILES = {
     "trainer/algorithms/algorithm.py": (
         "what users see of an algorithm, half of it docstrings; the work is done by its parts"
     ),
@@ -45,22 +38,22 @@ LONG_FILES: Final[dict[str, str]] = {
 }
 """Files of more than 900 lines, and why they have one reason to change all the same."""
 
-LONG_FUNCTIONS: Final[dict[str, str]] = {}
-DEEP_FUNCTIONS: Final[dict[str, str]] = {}
+LONG_FUNCTIONS = {}
+DEEP_FUNCTIONS = {}
 
-FORBIDDEN_NAMES: Final = frozenset(
+FORBIDDEN_NAMES = frozenset(
     {"util", "utils", "helper", "helpers", "common", "misc", "base", "core", "manager", "managers"}
 )
-PUT_OFF: Final = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+PUT_OFF = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
-SHORTENED: Final = re.compile(r"\bditto\b|\b(Args|Attributes|Returns|Raises): +\S")
+SHORTENED = re.compile(r"\bditto\b|\b(Args|Attributes|Returns|Raises): +\S")
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def forbidden_names(tree: SourceTree) -> Problems:
+def forbidden_names(tree):
     """Files and folders with a name that says nothing about what they hold."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         words = {word for part in module.name.split(".") for word in part.lower().split("_")}
         for word in sorted(words & FORBIDDEN_NAMES):
@@ -69,9 +62,9 @@ def forbidden_names(tree: SourceTree) -> Problems:
     return problems
 
 
-def put_off_work(tree: SourceTree) -> Problems:
+def put_off_work(tree):
     """Lines that put work off instead of naming an issue."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         for number, line in enumerate(module.lines, start=1):
             if PUT_OFF.search(line):
@@ -80,9 +73,9 @@ def put_off_work(tree: SourceTree) -> Problems:
     return problems
 
 
-def shortened_docstrings(tree: SourceTree) -> Problems:
+def shortened_docstrings(tree):
     """Docstrings that point to the line above, or that have a list within a line."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         for node in all_statements(module.tree):
             if not isinstance(node, Documented):
@@ -95,9 +88,9 @@ def shortened_docstrings(tree: SourceTree) -> Problems:
     return problems
 
 
-def long_files(tree: SourceTree) -> Problems:
+def long_files(tree):
     """Files so long that they may have two reasons to change."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         path, lines = module.path.as_posix(), len(module.lines)
         if lines > MOST_LINES_PER_FILE:
@@ -105,9 +98,9 @@ def long_files(tree: SourceTree) -> Problems:
     return problems
 
 
-def long_functions(tree: SourceTree) -> Problems:
+def long_functions(tree):
     """Functions with too many lines of code: no docstring, no comment lines, no empty lines."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         for name, function in functions(module):
             lines = code_lines(function, module)
@@ -116,7 +109,7 @@ def long_functions(tree: SourceTree) -> Problems:
     return problems
 
 
-def code_lines(function: Function, module: Module) -> int:
+def code_lines(function, module):
     """Lines of code of a function, its signature included."""
     numbers = set(range(function.lineno, (function.end_lineno or function.lineno) + 1))
     if ast.get_docstring(function) is not None:
@@ -126,9 +119,9 @@ def code_lines(function: Function, module: Module) -> int:
     return sum(bool(text) and not text.startswith("#") for text in texts)
 
 
-def deep_functions(tree: SourceTree) -> Problems:
+def deep_functions(tree):
     """Functions whose blocks are nested too deeply."""
-    problems: Problems = {}
+    problems = {}
     for module in tree.values():
         for name, function in functions(module):
             depth = nesting(function)
@@ -140,7 +133,7 @@ def deep_functions(tree: SourceTree) -> Problems:
 _BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 
-def nesting(node: ast.AST) -> int:
+def nesting(node):
     """How deep the blocks below a node are nested; functions inside it count for themselves."""
     deepest = 0
     for child in statements(node):
@@ -151,7 +144,7 @@ def nesting(node: ast.AST) -> int:
     return deepest
 
 
-def _is_elif(node: ast.AST, child: ast.AST) -> bool:
+def _is_elif(node, child):
     return (
         isinstance(node, ast.If)
         and isinstance(child, ast.If)
@@ -160,24 +153,24 @@ def _is_elif(node: ast.AST, child: ast.AST) -> bool:
     )
 
 
-def test_files_hold_one_concept() -> None:
+def test_files_hold_one_concept():
     expect_clean(long_files(project_tree()), LONG_FILES)
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short():
     expect_clean(long_functions(project_tree()), LONG_FUNCTIONS)
 
 
-def test_blocks_are_not_nested_deeply() -> None:
+def test_blocks_are_not_nested_deeply():
     expect_clean(deep_functions(project_tree()), DEEP_FUNCTIONS)
 
 
-def test_a_long_file_is_found(tmp_path: Path) -> None:
+def test_a_long_file_is_found(tmp_path):
     files = {"trainer/a.py": "x = 1\n" * 900, "trainer/b.py": "x = 1\n" * 901}
     assert list(long_files(made_tree(tmp_path, files))) == ["trainer/b.py"]
 
 
-def test_a_long_function_is_found_and_its_docstring_does_not_count(tmp_path: Path) -> None:
+def test_a_long_function_is_found_and_its_docstring_does_not_count(tmp_path):
     docstring = '    """One.\n' + "\n    More.\n" * 50 + '    """\n'
     comments = "    # why\n\n" * 50
     files = {
@@ -187,8 +180,8 @@ def test_a_long_function_is_found_and_its_docstring_does_not_count(tmp_path: Pat
     assert list(long_functions(made_tree(tmp_path, files))) == ["trainer.a.A.f"]
 
 
-def test_deep_nesting_is_found_and_elif_is_no_level(tmp_path: Path) -> None:
-    def nested(depth: int) -> str:
+def test_deep_nesting_is_found_and_elif_is_no_level(tmp_path):
+    def nested(depth):
         lines = ["    " * level + "if x:" for level in range(1, depth + 1)]
         return "def f(x):\n" + "\n".join(lines) + "\n" + "    " * (depth + 1) + "return\n"
 
@@ -198,19 +191,19 @@ def test_deep_nesting_is_found_and_elif_is_no_level(tmp_path: Path) -> None:
     assert list(deep_functions(made_tree(tmp_path, files))) == ["trainer.a.f"]
 
 
-def test_files_are_named_after_what_they_hold() -> None:
+def test_files_are_named_after_what_they_hold():
     expect_clean(forbidden_names(project_tree()))
 
 
-def test_no_work_is_put_off() -> None:
+def test_no_work_is_put_off():
     expect_clean(put_off_work(project_tree()))
 
 
-def test_every_docstring_is_written_out() -> None:
+def test_every_docstring_is_written_out():
     expect_clean(shortened_docstrings(project_tree()))
 
 
-def test_no_test_folder_shadows_a_package() -> None:
+def test_no_test_folder_shadows_a_package():
     folders = {folder.name for folder in (PROJECT / "tests").rglob("*") if folder.is_dir()}
     assert not folders & set(PACKAGES)
 
@@ -219,19 +212,19 @@ def test_no_test_folder_shadows_a_package() -> None:
     "path",
     ["trainer/utils.py", "trainer/common/a.py", "callbacks/file_helpers.py", "trainer/base.py"],
 )
-def test_a_name_that_says_nothing_is_found(tmp_path: Path, path: str) -> None:
+def test_a_name_that_says_nothing_is_found(tmp_path, path):
     assert list(forbidden_names(made_tree(tmp_path, {path: "", "trainer/basement.py": ""}))) == [
         path
     ]
 
 
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX", "HACK"])
-def test_work_put_off_is_found(tmp_path: Path, word: str) -> None:
+def test_work_put_off_is_found(tmp_path, word):
     tree = made_tree(tmp_path, {"trainer/a.py": f"x = 1  # {word}: later\nHACKNEY = 2\n"})
     assert list(put_off_work(tree)) == ["trainer/a.py:1"]
 
 
-def test_shortened_docstrings_are_found(tmp_path: Path) -> None:
+def test_shortened_docstrings_are_found(tmp_path):
     text = '''"""A module."""
 def whole(a, b):
     """A function.

@@ -1,30 +1,23 @@
 """Private names of the standard library: six at most, each with what its absence would cost."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.architecture.source_tree import (
-    Module,
-    Problems,
-    SourceTree,
     expect_clean,
     made_tree,
     project_tree,
 )
 
-MOST: Final = 6
+MOST = 6
 
-EXCEPTIONS: Final = {
+EXCEPTIONS = {
     "_register_atexit": "a program whose env hangs could not end: Python waits for pools first",
     "_forkserver_pid": "a fork server that hangs, or is not ours, would be waited for forever",
     "_writer": "a worker killed in the middle of a long answer would be waited for forever",
@@ -34,16 +27,16 @@ EXCEPTIONS: Final = {
 }
 """Name -> what would be lost without it."""
 
-DOCUMENTED: Final = frozenset(
+DOCUMENTED = frozenset(
     {"_exit", "_getframe", "_asdict", "_make", "_fields", "_fields_", "_replace"}
 )
 """Names that begin with `_` and are public all the same."""
 
-OF_TORCH: Final = frozenset({"_C", "_buffers", "_modules", "_parameters", "_version"})
+OF_TORCH = frozenset({"_C", "_buffers", "_modules", "_parameters", "_version"})
 """Some of which Python's library has, too."""
 
 
-def is_private(name: object) -> bool:
+def is_private(name):
     """Whether a text is a name that is private by its form, and not documented."""
     return (
         isinstance(name, str)
@@ -55,7 +48,7 @@ def is_private(name: object) -> bool:
     )
 
 
-def imported(module: Module) -> Iterator[str]:
+def imported(module):
     """The dotted names of what a file imports."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
@@ -65,9 +58,9 @@ def imported(module: Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def defined(tree: ast.AST) -> frozenset[str]:
+def defined(tree):
     """The private names that a file gives to something of its own."""
-    found: set[str] = set()
+    found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
@@ -90,7 +83,7 @@ def defined(tree: ast.AST) -> frozenset[str]:
 
 
 @functools.cache
-def private_names_of(library: str) -> frozenset[str]:
+def private_names_of(library):
     """Those of a top-level module of the standard library, and of what is inside it."""
     spec = importlib.util.find_spec(library)
     origin = "" if spec is None else str(spec.origin)
@@ -98,7 +91,7 @@ def private_names_of(library: str) -> frozenset[str]:
         return frozenset(filter(is_private, dir(importlib.import_module(library))))
     path = Path(origin)
     files = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
-    found: set[str] = set()
+    found = set()
     for file in files:
         parsed = ast.parse(file.read_bytes())
         found |= defined(parsed)
@@ -107,7 +100,7 @@ def private_names_of(library: str) -> frozenset[str]:
     return frozenset(filter(is_private, found.union(own)))
 
 
-def used(module: Module) -> Iterator[tuple[int, str]]:
+def used(module):
     """Lines and names of attributes, imports, and texts such as that of `getattr`."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute):
@@ -119,9 +112,9 @@ def used(module: Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name.rpartition(".")[2]
 
 
-def uses_of_private_names(tree: SourceTree) -> Problems:
+def uses_of_private_names(tree):
     """Where a file uses a private name of a library of Python that it imports."""
-    found: Problems = {}
+    found = {}
     for module in tree.values():
         names = set(imported(module))
         libraries = {name.partition(".")[0] for name in names} & set(sys.stdlib_module_names)
@@ -133,7 +126,7 @@ def uses_of_private_names(tree: SourceTree) -> Problems:
     return found
 
 
-def test_private_names_of_the_standard_library_are_few_and_have_a_reason() -> None:
+def test_private_names_of_the_standard_library_are_few_and_have_a_reason():
     expect_clean(uses_of_private_names(project_tree()), EXCEPTIONS)
     assert len(EXCEPTIONS) <= MOST
 
@@ -153,11 +146,11 @@ def test_private_names_of_the_standard_library_are_few_and_have_a_reason() -> No
         "import atexit\natexit._clear()\n",
     ],
 )
-def test_a_private_name_is_found(source: str, tmp_path: Path) -> None:
+def test_a_private_name_is_found(source, tmp_path):
     assert len(uses_of_private_names(made_tree(tmp_path, {"trainer/a.py": source}))) == 1
 
 
-def test_own_names_and_documented_ones_are_none(tmp_path: Path) -> None:
+def test_own_names_and_documented_ones_are_none(tmp_path):
     source = (
         "import os, threading\n"
         "class Mine:\n    def __init__(self):\n        self._lock = threading.Lock()\n"

@@ -1,26 +1,21 @@
 """What users may import: a name that comes or goes is a decision, made here."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
-from collections.abc import Mapping
-from pathlib import Path
 from types import FunctionType
-from typing import Any, Final
 
 import pytest
 
-from tests.architecture.source_tree import Module, Problems, expect_clean, made_tree, project_tree
+from tests.architecture.source_tree import expect_clean, made_tree, project_tree
 
 
-def words_of(texts: Mapping[str, str]) -> dict[str, list[str]]:
+def words_of(texts):
     """The words of texts, by package; a diff shows the line that a name came to."""
     return {package: text.split() for package, text in texts.items()}
 
 
-PUBLIC_NAMES: Final = words_of(
+PUBLIC_NAMES = words_of(
     {
         "checkpoints": """
         CheckpointContents CheckpointCorruptError CheckpointDifference CheckpointError
@@ -69,7 +64,7 @@ PUBLIC_NAMES: Final = words_of(
     }
 )
 
-OLD_PUBLIC_NAMES: Final = words_of(
+OLD_PUBLIC_NAMES = words_of(
     {
         "callbacks": """
         DefaultCallbacks MultiCallbacks make_multi_callbacks
@@ -97,20 +92,19 @@ OLD_PUBLIC_NAMES: Final = words_of(
 """What users may import besides: names of RLlib, which `rllib_names` of each package adds."""
 
 
-def offered_names(module: Module) -> list[str]:
+def offered_names(module):
     """The names in `__all__` of a package, in the order of the source."""
     for node in module.tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            names: list[str] = ast.literal_eval(node.value)
-            return names
+            return ast.literal_eval(node.value)
     return []
 
 
-def api_problems(module: Module, expected: list[str]) -> Problems:
+def api_problems(module, expected):
     """Where a package's `__all__` differs from the list, from its imports, or from sorted order."""
     offered = offered_names(module)
     imported = _imported_names(module)
-    problems: Problems = {}
+    problems = {}
     for name in sorted({*offered, *expected, *imported}, key=sort_key):
         if name not in expected and name in offered:
             problems[name] = f"{module.name}.{name} is new: add it here and to the changelog"
@@ -125,7 +119,7 @@ def api_problems(module: Module, expected: list[str]) -> Problems:
     return problems
 
 
-def _imported_names(module: Module) -> set[str]:
+def _imported_names(module):
     # What only the package itself needs is imported from a module that offers nothing to users.
     return {
         alias.asname or alias.name
@@ -137,18 +131,18 @@ def _imported_names(module: Module) -> set[str]:
     }
 
 
-def sort_key(name: str) -> tuple[int, str]:
+def sort_key(name):
     """Constants, then classes, then functions, each alphabetically: as ruff sorts them."""
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
 
 
 @pytest.mark.parametrize("package", PUBLIC_NAMES)
-def test_the_public_names_are_as_decided(package: str) -> None:
+def test_the_public_names_are_as_decided(package):
     expect_clean(api_problems(project_tree()[package], PUBLIC_NAMES[package]))
 
 
 @pytest.mark.parametrize("package", OLD_PUBLIC_NAMES)
-def test_the_old_names_that_a_package_offers_besides_are_as_decided(package: str) -> None:
+def test_the_old_names_that_a_package_offers_besides_are_as_decided(package):
     old = OLD_PUBLIC_NAMES[package]
     assert offered_names(project_tree()[f"{package}.rllib_names"]) == old
     offered = importlib.import_module(package).__all__
@@ -156,12 +150,12 @@ def test_the_old_names_that_a_package_offers_besides_are_as_decided(package: str
 
 
 @pytest.mark.parametrize("package", PUBLIC_NAMES)
-def test_every_public_name_can_be_imported(package: str) -> None:
+def test_every_public_name_can_be_imported(package):
     module = importlib.import_module(package)
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
 
 
-def undocumented(name: str, found: Any) -> list[str]:
+def undocumented(name, found):
     """A name without a docstring, and its public methods without one, their own or inherited."""
     missing = [] if inspect.getdoc(found) else [name]
     if inspect.isclass(found):
@@ -173,7 +167,7 @@ def undocumented(name: str, found: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PUBLIC_NAMES)
-def test_everything_that_users_import_has_a_docstring(package: str) -> None:
+def test_everything_that_users_import_has_a_docstring(package):
     module = importlib.import_module(package)
     found = {name: getattr(module, name) for name in PUBLIC_NAMES[package]}
     called = {name: one for name, one in found.items() if callable(one)}
@@ -183,24 +177,24 @@ def test_everything_that_users_import_has_a_docstring(package: str) -> None:
 class Base:
     """A base."""
 
-    def inherited(self) -> None:
+    def inherited(self):
         """Documented here."""
 
 
 class Child(Base):
     """A child."""
 
-    def inherited(self) -> None: ...
+    def inherited(self): ...
 
-    def bare(self) -> None: ...
+    def bare(self): ...
 
     @property
-    def value(self) -> None: ...
+    def value(self): ...
 
-    def _private(self) -> None: ...
+    def _private(self): ...
 
 
-def test_what_has_no_docstring_is_found() -> None:
+def test_what_has_no_docstring_is_found():
     assert undocumented("Child", Child) == ["Child.bare", "Child.value"]
     assert undocumented("call", lambda: None) == ["call"]
 
@@ -223,8 +217,6 @@ __all__ = ["A", "B", "make"]
         ('"A", "B"', '"A", "A", "B"', ["__all__"]),
     ],
 )
-def test_a_change_of_the_public_names_is_found(
-    tmp_path: Path, old: str, new: str, wrong: list[str]
-) -> None:
+def test_a_change_of_the_public_names_is_found(tmp_path, old, new, wrong):
     tree = made_tree(tmp_path, {"trainer/__init__.py": _PACKAGE.replace(old, new, 1)})
     assert list(api_problems(tree["trainer"], ["A", "B", "make"])) == wrong

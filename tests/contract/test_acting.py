@@ -4,55 +4,51 @@ Rows come from env slots, from the agents of several, from the columns of a vect
 single observations: `compute_single_action`, and `TrainedPolicy` from a checkpoint.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.exact_runs import MaskedEnv, NestedEnv
 from tests.small_runs import small_ppo
-from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig, TrainedPolicy
+from trainer import DQNConfig, TrainedPolicy
 from trainer.connectors import Normalization
-from trainer.env_runners.acting import Choice, Policy, Rows, Seat, policy_in_runner
-from trainer.episodes import SingleAgentEpisode, nested
+from trainer.env_runners.acting import Rows, Seat, policy_in_runner
+from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, STATE_IN
 from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.seeding import NOISE_DRAWS, NoiseStream, Role
 from trainer.testing import ContinuousEnv, MultiAgentCartPole, StatelessCartPole
 from trainer.testing.multi_agent_envs import MultiAgentPendulum
-from trainer.types import DEFAULT_AGENT_ID, Array
+from trainer.types import DEFAULT_AGENT_ID
 
-MEMORY: Final = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
-STEP_BEFORE: Final = {**MEMORY, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
-NUM_ROWS: Final = 9
+MEMORY = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
+STEP_BEFORE = {**MEMORY, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+NUM_ROWS = 9
 
 
-def ppo(env: Any, **model: Any) -> PPOConfig:
+def ppo(env, **model):
     made = small_ppo(env=env, model={"fcnet_hiddens": [8], **model})
     return made.env_runners(observation_filter="MeanStdFilter")
 
 
-def dqn() -> DQNConfig:
+def dqn():
     made = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     made.env_runners(num_envs_per_env_runner=3).debugging(seed=5)
     made.reporting(min_sample_timesteps_per_iteration=40)
     return made.training(model={"fcnet_hiddens": [8]}, num_steps_sampled_before_learning_starts=9)
 
 
-def several(env: Any, **model: Any) -> PPOConfig:
+def several(env, **model):
     made = ppo(env, **model).environment(env_config={"num_agents": 2})
     return made.multi_agent(policies={"p", "q"}, policy_mapping_fn={0: "p", 1: "q"})
 
 
-def exploring(env: Any, kind: str, **model: Any) -> PPOConfig:
+def exploring(env, kind, **model):
     return ppo(env, **model).env_runners(exploration_config={"type": kind})
 
 
-CASES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
+CASES = {
     "one agent, scaled actions": lambda: ppo(ContinuousEnv),
     "nested actions": lambda: ppo(NestedEnv),
     "masks": lambda: ppo(MaskedEnv),
@@ -71,15 +67,15 @@ CASES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
 Trained = dict[str, TrainedPolicy]
 
 
-def trained(algo: Algorithm, path: Path) -> Trained:
+def trained(algo, path):
     algo.save_to_path(path)
-    ids: list[str] = list(algo.learners)
+    ids = list(algo.learners)
     return {id_: TrainedPolicy.from_checkpoint(path, module_id=id_) for id_ in ids}
 
 
-def check_alike(algo: Algorithm, policies: Trained, *, num_steps: int = 10) -> None:
+def check_alike(algo, policies, *, num_steps=10):
     """What a runner plays without exploration is what its observations get elsewhere."""
-    runner: Any = algo.env_runner
+    runner = algo.env_runner
     player = runner._player
     # A vector env records as columns when steps are asked for, and a chunk then begins anywhere.
     unit = "num_timesteps" if runner.spec.has_vector_env else "num_episodes"
@@ -91,14 +87,7 @@ def check_alike(algo: Algorithm, policies: Trained, *, num_steps: int = 10) -> N
             check_chunk(algo, policies[module_id], chunk, to_env, module_id, num_steps)
 
 
-def check_chunk(
-    algo: Algorithm,
-    policy: TrainedPolicy,
-    chunk: SingleAgentEpisode,
-    to_env: Callable[[Any], Any],
-    module_id: str,
-    num_steps: int,
-) -> None:
+def check_chunk(algo, policy, chunk, to_env, module_id, num_steps):
     state, before = None, dict[str, Any]()
     for t in range(min(len(chunk), num_steps)):
         observation, action = chunk.get_observations(t), chunk.get_actions(t)
@@ -120,34 +109,32 @@ def check_chunk(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_runners_single_actions_and_trained_policies_act_alike(case: str, tmp_path: Path) -> None:
+def test_runners_single_actions_and_trained_policies_act_alike(case, tmp_path):
     with CASES[case]().build_algo() as algo:
         algo.train()
         check_alike(algo, trained(algo, tmp_path / "saved"))
 
 
-def _other_weights(algo: Any, policies: Trained) -> None:
+def _other_weights(algo, policies):
     policies["p"].module.parameters.flat[:] *= 1.5
 
 
-def _other_statistics(algo: Any, policies: Trained) -> None:
+def _other_statistics(algo, policies):
     algo._inference["q"].normalize_with(Normalization())
 
 
-def _forgotten_memory(algo: Any, policies: Trained) -> None:
+def _forgotten_memory(algo, policies):
     policy = algo.env_runner._player.policies["p"]
-    choose: Callable[[Rows, ActingRequest], Choice] = policy.choose
+    choose = policy.choose
 
-    def forgetful(rows: Rows, request: ActingRequest) -> Choice:
+    def forgetful(rows, request):
         return choose(rows._replace(memory=[None] * len(rows.slots)), request)
 
     policy.choose = forgetful
 
 
 @pytest.mark.parametrize("spoil", [_other_weights, _other_statistics, _forgotten_memory])
-def test_who_acts_otherwise_is_noticed(
-    spoil: Callable[[Any, Trained], None], tmp_path: Path
-) -> None:
+def test_who_acts_otherwise_is_noticed(spoil, tmp_path):
     with several(MultiAgentCartPole, **MEMORY).build_algo() as algo:
         algo.train()
         policies = trained(algo, tmp_path / "saved")
@@ -158,7 +145,7 @@ def test_who_acts_otherwise_is_noticed(
 
 # ---- how rows are given
 
-POLICIES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
+POLICIES = {
     "plain": lambda: ppo("CartPole-v1"),
     "scaled actions": lambda: ppo(ContinuousEnv),
     "nested actions": lambda: ppo(NestedEnv),
@@ -172,10 +159,10 @@ POLICIES: Final[dict[str, Callable[[], AlgorithmConfig]]] = {
 }
 
 
-def choose(policy: Policy, rows: Rows) -> Choice:
+def choose(policy, rows):
     """Two steps of the rows, each in an episode of its own; what a strategy remembers goes on."""
     for slot in rows.slots:
-        policy.begin_episode(slot, lambda slot=slot: np.random.default_rng(slot))  # type: ignore[misc]
+        policy.begin_episode(slot, lambda slot=slot: np.random.default_rng(slot))
     request = ActingRequest(50, explore=True)
     if policy.state_form is not None:
         nothing = [None] * len(rows.slots)
@@ -185,33 +172,33 @@ def choose(policy: Policy, rows: Rows) -> Choice:
     return policy.choose(rows._replace(memory=first.memory), request)
 
 
-def pieces(choice: Choice, count: int) -> list[bytes]:
+def pieces(choice, count):
     """Every row of a choice as bytes."""
     columns = [choice.actions, *choice.outputs.values()]
     each = [nested.unstack(column, count) for column in columns]
     each += [list(choice.memory)] if choice.memory else []
-    found: list[bytes] = []
+    found = []
     for row in zip(*each, strict=True):
-        leaves: list[Array] = []
+        leaves = []
         nested.map_leaves(lambda leaf, to=leaves: to.append(np.asarray(leaf)), tuple(row))
         found.append(b"".join(leaf.tobytes() for leaf in leaves))
     return found
 
 
 @pytest.mark.parametrize("case", POLICIES)
-def test_a_row_is_chosen_for_alike_alone_beside_others_and_in_a_batch(case: str) -> None:
+def test_a_row_is_chosen_for_alike_alone_beside_others_and_in_a_batch(case):
     with POLICIES[case]().build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         chunks = runner.sample(num_timesteps=60)
         seen = [chunk.get_observations(t) for chunk in chunks for t in range(len(chunk))]
         observations = seen[:NUM_ROWS]
 
-        def new() -> Policy:
+        def new():
             return policy_in_runner(runner.module, runner.spec, where=str)
 
         kind, shape = new().noise_kind, (NUM_ROWS, new().noise_width)
 
-        def chosen(given: Any, order: Sequence[int], seed: int = 1) -> list[bytes]:
+        def chosen(given, order, seed=1):
             noise = NOISE_DRAWS[kind](np.random.default_rng(seed), shape)
             return pieces(choose(new(), Rows(given, noise[order], list(order))), len(order))
 
@@ -224,13 +211,13 @@ def test_a_row_is_chosen_for_alike_alone_beside_others_and_in_a_batch(case: str)
         assert chosen(observations, everyone, seed=2) != together, "the control: other numbers"
 
 
-def test_a_choice_is_no_memory_that_the_network_writes_into_again() -> None:
+def test_a_choice_is_no_memory_that_the_network_writes_into_again():
     with ppo("CartPole-v1").build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         policy = policy_in_runner(runner.module, runner.spec, where=str)
         forward, same = policy.module.forward_exploration, np.zeros((1, 2), np.float32)
 
-        def reusing(batch: Any) -> dict[str, Array]:
+        def reusing(batch):
             same[:] = forward(batch)[ACTION_DIST_INPUTS]
             return {ACTION_DIST_INPUTS: same}
 
@@ -244,9 +231,9 @@ def test_a_choice_is_no_memory_that_the_network_writes_into_again() -> None:
         assert not np.array_equal(first, same)
 
 
-def test_without_exploration_likelihoods_are_those_of_the_network() -> None:
+def test_without_exploration_likelihoods_are_those_of_the_network():
     with exploring("CartPole-v1", "EpsilonGreedy").build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         policy = policy_in_runner(runner.module, runner.spec, where=str)
         inputs, actions = np.array([[0.3, 0.1]], np.float32), np.array([0])
         of_network, explored = (
@@ -259,9 +246,9 @@ def test_without_exploration_likelihoods_are_those_of_the_network() -> None:
 # ---- seats
 
 
-def test_each_agent_draws_numbers_of_its_own() -> None:
+def test_each_agent_draws_numbers_of_its_own():
     with ppo("CartPole-v1").build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         policy = policy_in_runner(runner.module, runner.spec, where=str)
     drawn, uniform = [], []
     for agent in (DEFAULT_AGENT_ID, "a", "b", "a"):

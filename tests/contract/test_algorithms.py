@@ -6,17 +6,15 @@ fail change any. The negative control, that what is forgotten of a state shows, 
 `test_components`.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -25,24 +23,23 @@ from tests.exact_runs import MADE, MaskedEnv, NestedEnv, after, carrying_over, d
 from tests.memory_modules import MODELS
 from tests.multi_agent_runs import told
 from tests.resume_cells import FEATURES, Cell, Run, different
-from trainer import Algorithm, AlgorithmConfig
 from trainer.testing.envs import TargetEnv
 from trainer_toolkit.files import lock_file
 
 pytestmark = pytest.mark.process
 
-_ROOT: Final = Path(__file__).parents[2]
-NUM_ITERATIONS: Final = 2
+_ROOT = Path(__file__).parents[2]
+NUM_ITERATIONS = 2
 """Before and after the checkpoint of a run; enough that episodes are cut and buffers run over."""
 
-_TINY: Final = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+_TINY = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
 
 
-def _exploring(algorithm: str, env: str, type_: str, **settings: Any) -> Run:
+def _exploring(algorithm, env, type_, **settings):
     return Run(Cell(algorithm, env, 0), {"exploration_config": {"type": type_, **settings}})
 
 
-MORE: Final[Mapping[str, Run]] = {
+MORE = {
     "PPO, evaluation runner": Run(
         Cell("PPO", "CartPole", 0),
         {
@@ -124,13 +121,13 @@ MORE: Final[Mapping[str, Run]] = {
         "DQN", "CartPole", "Curiosity", sub_exploration={"type": "EpsilonGreedy"}, **_TINY
     ),
 }
-SEVERAL_AGENTS: Final = "PPO, several agents"
-RUNS: Final = (*FEATURES, *MORE, *MADE)
-COUNTED: Final = ("envs_made", "of_runner", "lately", "steps", "chunks")
+SEVERAL_AGENTS = "PPO, several agents"
+RUNS = (*FEATURES, *MORE, *MADE)
+COUNTED = ("envs_made", "of_runner", "lately", "steps", "chunks")
 """What `resume_cells.Remembering` logs in each runner, and so depends on how many there are."""
 
 
-def config(name: str, num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
+def config(name, num_env_runners=0, **settings):
     """The settings of a run of the table."""
     if name in MADE:
         return MADE[name](num_env_runners).update_from_dict(settings)
@@ -155,18 +152,18 @@ class Course(NamedTuple):
     rest: Mapping[str, str]
 
 
-_FOLDER: Final[list[Path]] = []
+_FOLDER = []
 """Where the courses of this run of the tests are."""
 
 
 @functools.cache
-def undisturbed(name: str, num_env_runners: int = 0) -> Course:
+def undisturbed(name, num_env_runners=0):
     """The run that all others are compared with."""
     return _played_once(f"{name}-{num_env_runners}", functools.partial(play, name, num_env_runners))
 
 
 @functools.cache
-def killed(name: str) -> Course:
+def killed(name):
     """The run with two runners, of which one dies in the iteration before the checkpoint.
 
     Those of `FEATURES` lose one in each iteration. Afterwards it takes over the run of no runner.
@@ -175,7 +172,7 @@ def killed(name: str) -> Course:
     return _played_once(f"{name}-killed", functools.partial(play_and_kill, name, taken_over))
 
 
-def _played_once(folder_name: str, play: Callable[[Path], Mapping[str, Any]]) -> Course:
+def _played_once(folder_name, play):
     """Whoever runs tests beside."""
     folder = _FOLDER[0] / folder_name
     folder.mkdir(exist_ok=True)
@@ -190,7 +187,7 @@ def _played_once(folder_name: str, play: Callable[[Path], Mapping[str, Any]]) ->
         os.close(lock)
 
 
-def play(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
+def play(name, num_env_runners, path):
     with config(name, num_env_runners).build_algo() as algo:
         found = digests(algo, NUM_ITERATIONS)
         algo.save_to_path(path)
@@ -201,9 +198,9 @@ def play(name: str, num_env_runners: int, path: Path) -> dict[str, Any]:
         return {"middle": middle, "found": found, "rest": digests(algo, NUM_ITERATIONS)}
 
 
-def play_and_kill(name: str, taken_over: Path, path: Path) -> dict[str, Any]:
+def play_and_kill(name, taken_over, path):
     with config(name, 2).build_algo() as algo:
-        found: dict[str, str] = {}
+        found = {}
         deadly = range(0 if name in FEATURES else NUM_ITERATIONS - 1, NUM_ITERATIONS)
         for number in range(NUM_ITERATIONS):
             if number in deadly:
@@ -218,7 +215,7 @@ def play_and_kill(name: str, taken_over: Path, path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def courses_are_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def courses_are_shared(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     is_one_of_several = "PYTEST_XDIST_WORKER" in os.environ
     _FOLDER.append((base.parent if is_one_of_several else base) / "courses")
@@ -229,12 +226,12 @@ def courses_are_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     _FOLDER.clear()
 
 
-def known(algo: Algorithm) -> bytes:
+def known(algo):
     """Everything but the settings."""
     return encode(algo.get_state(not_components="config"))
 
 
-def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
+def digests(algo, num_iterations):
     """Digests of what some more iterations show, and of all that is known then, by name."""
     found = {}
     for _ in range(num_iterations):
@@ -249,11 +246,11 @@ def digests(algo: Algorithm, num_iterations: int) -> dict[str, str]:
     return found
 
 
-def digest(value: Any) -> str:
+def digest(value):
     return hashlib.sha256(encode(value)).hexdigest()[:16]
 
 
-def different_elsewhere(name: str, one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+def different_elsewhere(name, one, other):
     """What differs between runs with other numbers of runners, and must not."""
     # Callbacks that count in runners are as many as there are runners, and so is what they log.
     counted = ("env_runners/callbacks", "metrics/logger", "counted", "evaluation/")
@@ -265,7 +262,7 @@ def different_elsewhere(name: str, one: Mapping[str, str], other: Mapping[str, s
 
 
 @pytest.mark.parametrize("name", [*FEATURES, "PPO, evaluation runner", "PPO, samples ahead"])
-def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
+def test_the_same_seed_gives_the_same_bytes(name):
     course = undisturbed(name)
     with config(name).build_algo() as algo:
         assert different(digests(algo, NUM_ITERATIONS), course.found) == []
@@ -275,9 +272,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_of_another_seed_goes_on_as_the_one_that_it_restores_whatever_fails(
-    name: str,
-) -> None:
+def test_a_run_of_another_seed_goes_on_as_the_one_that_it_restores_whatever_fails(name):
     course, spread = undisturbed(name), killed(name)
     with config(name, seed=8).build_algo() as algo:
         other = different(digests(algo, NUM_ITERATIONS), course.found)
@@ -294,7 +289,7 @@ def test_a_run_of_another_seed_goes_on_as_the_one_that_it_restores_whatever_fail
             assert different_elsewhere(name, digests(algo, NUM_ITERATIONS), course.rest) == []
 
 
-def fails_to_train(algo: Algorithm) -> None:
+def fails_to_train(algo):
     """An iteration that fails when all is sampled, learnt and evaluated: it never happened."""
     before = known(algo)
     algo.__dict__["add_to_result"] = lambda _: fail()
@@ -304,7 +299,7 @@ def fails_to_train(algo: Algorithm) -> None:
     assert known(algo) == before
 
 
-def go_on_elsewhere() -> None:
+def go_on_elsewhere():
     """The program of the new process: what it finds, by name of the run."""
     found = {}
     for name, path in json.loads(sys.argv[1]).items():
@@ -314,7 +309,7 @@ def go_on_elsewhere() -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def test_a_new_process_goes_on_with_the_same_bytes() -> None:
+def test_a_new_process_goes_on_with_the_same_bytes():
     courses = {name: undisturbed(name) for name in (*FEATURES, *MADE)}
     paths = json.dumps({name: str(course.path) for name, course in courses.items()})
     program = f"from {__name__} import go_on_elsewhere; go_on_elsewhere()"
@@ -331,28 +326,28 @@ def test_a_new_process_goes_on_with_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_neither_kills_nor_where_envs_are_stepped_make_a_difference(name: str) -> None:
+def test_neither_kills_nor_where_envs_are_stepped_make_a_difference(name):
     alone, spread = undisturbed(name), killed(name)
     assert different_elsewhere(name, spread.found, alone.found) == []
     assert different_elsewhere(name, spread.rest, alone.rest) == []
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC", "PPO, evaluation runner", "PPO, samples ahead"])
-def test_runners_that_were_killed_have_counted_what_others_have(name: str) -> None:
+def test_runners_that_were_killed_have_counted_what_others_have(name):
     assert different(killed(name).found, undisturbed(name, 2).found) == []
 
 
-def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_the_same() -> None:
+def test_one_runner_shows_and_knows_what_the_main_process_does_and_four_learn_the_same():
     alone, one, four = (undisturbed("PPO", number) for number in (0, 1, 4))
     assert different(one.found, alone.found) == different(one.rest, alone.rest) == []
     assert different_elsewhere("PPO", four.rest, alone.rest) == []
 
 
 @pytest.mark.parametrize("name", [*MADE, "PPO", "DQN, normalised", "GaussianNoise"])
-def test_sub_envs_that_fail_are_made_anew_and_change_nothing(name: str) -> None:
+def test_sub_envs_that_fail_are_made_anew_and_change_nothing(name):
     course = undisturbed(name)
     with config(name, restart_failed_sub_environments=True).build_algo() as algo:
-        found: dict[str, str] = {}
+        found = {}
         for number in range(NUM_ITERATIONS):
             after(3 + number, algo.env_runner.env.envs[-1], fail)
             found |= digests(algo, 1)

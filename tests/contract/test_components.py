@@ -6,40 +6,35 @@ refused changes nothing; a state shares no memory with what it was taken from; a
 of one shows later, in results or weights.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
 
 import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, decode, encode
 from tests.contract.test_algorithms import SEVERAL_AGENTS, config, known
-from tests.mutated_states import Path, at
+from tests.mutated_states import at
 from tests.resume_cells import FEATURES, different, digests
-from trainer import Algorithm
 from trainer.errors import ReplayError
 from trainer.metrics import comparable
 
 pytestmark = pytest.mark.process
 
-_VARIANTS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+_VARIANTS = {
     "PPO, sample_ahead": ("PPO", {"sample_ahead": True}),
     "PPO, evaluation to come": ("PPO, evaluation runner", {"evaluation_interval": 9}),
 }
-RUNS: Final = (
+RUNS = (
     *("PPO", "DQN", "SAC", "ParameterNoise", "RE3", "Curiosity"),
     *("PPO, memory", "DQN, normalised", SEVERAL_AGENTS, *_VARIANTS),
 )
 """All that states are made of, between them."""
 
 
-def trained(name: str, num_iterations: int, **settings: Any) -> Algorithm:
+def trained(name, num_iterations, **settings):
     """An algorithm of the table after some iterations."""
     name, variant = _VARIANTS.get(name, (name, {}))
-    algo: Algorithm = config(name, **variant, **settings).build_algo()
+    algo = config(name, **variant, **settings).build_algo()
     for _ in range(num_iterations):
         algo.train()
     return algo
@@ -47,7 +42,7 @@ def trained(name: str, num_iterations: int, **settings: Any) -> Algorithm:
 
 # ---- what is set is what is got
 
-NOT_GOT: Final = {
+NOT_GOT = {
     "is_wall_clock": "values of such metrics are left out of states",
     "cur_epsilon": "follows from the counters",
     "model_config": "networks of the settings hold; a warning tells what differs",
@@ -55,7 +50,7 @@ NOT_GOT: Final = {
 """Parts that are something else when they were set, and why."""
 
 
-def leaves(state: Any, path: Path = ()) -> Iterator[Path]:
+def leaves(state, path=()):
     """The paths of numbers and arrays: of the first slot, of both ends of other lists."""
     if isinstance(state, dict | list):
         last = 0 if path[-1:] == ("slots",) else len(state) - 1
@@ -68,7 +63,7 @@ def leaves(state: Any, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
-def moved(value: Any) -> Any:
+def moved(value):
     """Another value of the same type and shape."""
     if isinstance(value, np.ndarray):
         kind = value.dtype.type
@@ -79,7 +74,7 @@ def moved(value: Any) -> Any:
     return value + 1 if isinstance(value, int) else value * 0.5 + 0.25
 
 
-LIKE: Final = {
+LIKE = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity", "PPO, memory", *_VARIANTS), "PPO"),
     "DQN": "PPO",
     "SAC": "DQN",
@@ -87,18 +82,18 @@ LIKE: Final = {
 }
 """Runs of the same classes as another one, but for what has other paths in their states."""
 
-OWN: Final = {"DQN": ("learner", "counters"), "SAC": ("learner", "counters")}
+OWN = {"DQN": ("learner", "counters"), "SAC": ("learner", "counters")}
 """Components of other classes all the same."""
 
 
 @functools.cache
-def paths_of(name: str) -> frozenset[Path]:
+def paths_of(name):
     """The paths of all leaves of a run."""
     with trained(name, 3) as algo:
         return frozenset(leaves(decode(known(algo))))
 
 
-def chosen_leaves(name: str, component: str, part: Any) -> list[Path]:
+def chosen_leaves(name, component, part):
     """Leaves to be set: those that no run like this one has, and both ends of each component."""
     found = [*leaves(part)]
     is_like = name in LIKE and component not in OWN.get(name, ())
@@ -108,7 +103,7 @@ def chosen_leaves(name: str, component: str, part: Any) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name: str) -> None:
+def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name):
     with trained(name, 3) as algo:
         before, num_got = known(algo), 0
         for component, part in decode(before).items():
@@ -133,7 +128,7 @@ def test_every_part_that_is_set_is_got_or_refused_and_then_nothing_changes(name:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_state_fits_another_run_and_shares_no_memory_with_either(name: str) -> None:
+def test_a_state_fits_another_run_and_shares_no_memory_with_either(name):
     with trained(name, 2) as algo, trained(name, 1, seed=8) as other:
         state = algo.get_state(not_components="config")
         expected = encode(state)
@@ -146,7 +141,7 @@ def test_a_state_fits_another_run_and_shares_no_memory_with_either(name: str) ->
 
 # ---- what is forgotten shows
 
-EXPLAINED: Final = {
+EXPLAINED = {
     # The environment of these runs does not bring them about; their own tests do.
     "counters/num_episodes_lost": "test_resume_runners",
     "counters/num_env_steps_lost": "test_resume_runners",
@@ -166,7 +161,7 @@ EXPLAINED: Final = {
 }
 """Parts that can be forgotten without a trace in results, and who looks after them or why."""
 
-SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+SHOWN_BY = {
     "counters/num_rows_owed": ("SAC",),
     "counters/num_actions_computed": ("PG", "SAC"),
     "evaluation/evaluator/num_evaluations": ("PPO",),
@@ -174,14 +169,14 @@ SHOWN_BY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Parts that not every run makes use of, and the runs that do."""
 
-_SPECIAL: Final = {
+_SPECIAL = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity"), ("exploration",)),
     **dict.fromkeys(("PG", "SAC"), ("learner", "counters")),
     "DQN": ("learner", "counters", "replay_buffer"),
 }
 """The components in which runs differ from PPO's, or from DQN's."""
 
-OF_A_NEW_ONE: Final[Mapping[str, Callable[[Any], Any]]] = {
+OF_A_NEW_ONE = {
     "replay_buffer/following": lambda rows: np.full_like(rows, -1),
     "replay_buffer/priorities": np.ones_like,
     "replay_buffer/num_added": lambda number: number + 1,
@@ -192,7 +187,7 @@ OF_A_NEW_ONE: Final[Mapping[str, Callable[[Any], Any]]] = {
 class Forgetting:
     """An algorithm, its state, what it finds from there, and the state of a new one."""
 
-    def __init__(self, name: str, algo: Algorithm) -> None:
+    def __init__(self, name, algo):
         run = FEATURES[name]
         with config(name, seed=8).build_algo() as new:
             self.fresh = new.get_state(not_components="config")
@@ -208,25 +203,25 @@ class Forgetting:
         self._expected = [*self._shown()]
 
     @property
-    def state(self) -> Any:
+    def state(self):
         return decode(self._state)
 
-    def _act(self) -> str:
+    def _act(self):
         space = self._algo.learner.module.observation_space
         obs = np.zeros(space.shape or (), np.float32)
         return repr(self._algo.compute_single_action(obs, explore=True))
 
-    def _found(self) -> dict[str, str]:
+    def _found(self):
         return {"result of acting": self._act(), **digests(self._algo, 2)}
 
-    def _shown(self) -> Iterator[Any]:
+    def _shown(self):
         """What comes of the same, one after the other: actions, results, weights."""
         yield self._act()
         for _ in range(2):
             yield encode(comparable(self._algo.train()))
         yield encode(self._algo.get_state("learner")["learner"]["rl_module"])
 
-    def is_shown(self, path: Path) -> bool:
+    def is_shown(self, path):
         """Whether results or weights are different later, or the rest is refused, without it."""
         state = self.state
         for tree in _holders(state, path):
@@ -242,7 +237,7 @@ class Forgetting:
             return True
 
 
-def _holders(state: Any, path: Path) -> list[Any]:
+def _holders(state, path):
     """The dicts that hold the part of this path; all slots, for `slots`."""
     trees = [state]
     for name in path[:-1]:
@@ -250,17 +245,17 @@ def _holders(state: Any, path: Path) -> list[Any]:
     return trees
 
 
-def _inner(value: Any) -> list[Any]:
+def _inner(value):
     return value if isinstance(value, list) else [value]
 
 
-def _at(state: Any, path: Path) -> Any:
+def _at(state, path):
     for name in path:
         state = state[0][name] if isinstance(state, list) else state[name]
     return state
 
 
-def parts_of(state: Any, fresh: Any, path: Path = ()) -> Iterator[Path]:
+def parts_of(state, fresh, path=()):
     """The paths of what can be forgotten: as deep as a new algorithm has the same names."""
     if isinstance(state, list) and state and isinstance(state[0], dict) and path[-1] == "slots":
         yield path  # all of them; and each part
@@ -276,7 +271,7 @@ def parts_of(state: Any, fresh: Any, path: Path = ()) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_each_forgotten_part_of_a_state_shows(name: str) -> None:
+def test_each_forgotten_part_of_a_state_shows(name):
     with config(name).build_algo() as algo:
         forgetting = Forgetting(name, algo)
         found = [*parts_of(forgetting.state, forgetting.fresh)]

@@ -4,8 +4,6 @@ Each runs over all engines. What handlers of local processes do to themselves, s
 scripted where a handler lives in the process of its owner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -14,18 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
 
 import pytest
 
 from trainer.errors import SerializationError
 from trainer.ray_engine.engine import RayEngine
 from trainer.runtime import local_engine
-from trainer.runtime.engine import NO_NOTES, Engine, Signals, StallLimit
+from trainer.runtime.engine import NO_NOTES, StallLimit
 from trainer.runtime.local_engine import LocalEngine
-from trainer.runtime.messages import Failed, Lost, Outcome, RemoteTraceback, Success, pack
+from trainer.runtime.messages import Failed, Lost, RemoteTraceback, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.runtime.threads import set_blas_threads
 from trainer.runtime.worker_pool import WorkerPool
@@ -34,49 +30,49 @@ from trainer.testing.fake_engine import FakePlace
 
 pytestmark = pytest.mark.process
 
-_PRELOADED: Final = ("numpy", "trainer.runtime.worker")
-_PATIENCE_S: Final = 120.0
+_PRELOADED = ("numpy", "trainer.runtime.worker")
+_PATIENCE_S = 120.0
 
 
 class Handler:
     """Does what tests tell it; harm only where it is alone in its process."""
 
-    def __init__(self, signals: Signals, owner: int = 0) -> None:
+    def __init__(self, signals, owner=0):
         self._signals = signals
         self._owner = owner
-        self._closes_into: Path | None = None
+        self._closes_into = None
 
-    def report(self) -> str:
+    def report(self):
         return "made"
 
-    def failure_context(self) -> dict[str, Any]:
+    def failure_context(self):
         return {"env": 3}
 
-    def close(self) -> None:
+    def close(self):
         if self._closes_into is not None:
             self._closes_into.write_text("closed", encoding="utf-8")
 
-    def close_into(self, file: Path) -> None:
+    def close_into(self, file):
         self._closes_into = file
 
-    def echo(self, value: Any) -> Any:
+    def echo(self, value):
         return value
 
-    def fail(self) -> NoReturn:
+    def fail(self):
         raise KeyError("user's own")
 
-    def no_pickle(self) -> Any:
+    def no_pickle(self):
         return sys.stdout
 
-    def no_unpickle(self) -> Any:
+    def no_unpickle(self):
         return _RaisesWhenUnpacked()
 
-    def progress(self, num_heartbeats: int, notes: Sequence[int] = ()) -> None:
+    def progress(self, num_heartbeats, notes=()):
         self._signals.notes[: len(notes)] = notes
         for _ in range(num_heartbeats):
             self._signals.num_heartbeats += 1
 
-    def die(self, num_heartbeats: int, notes: Sequence[int], file: Path | None = None) -> None:
+    def die(self, num_heartbeats, notes, file=None):
         """Makes progress, then dies; the script strikes at the last heartbeat."""
         if file is not None:
             with file.open("a", encoding="utf-8") as calls:
@@ -84,12 +80,12 @@ class Handler:
         self.progress(num_heartbeats, notes)
         self._die()
 
-    def hang(self) -> None:
+    def hang(self):
         if os.getpid() != self._owner:
             while True:
                 time.sleep(60)
 
-    def until_told(self) -> int:
+    def until_told(self):
         """Makes progress until it is told to end."""
         num_heartbeats = 0
         while not self._signals.must_end:
@@ -99,20 +95,20 @@ class Handler:
                 time.sleep(0.001)
         return num_heartbeats
 
-    def interrupt(self) -> str:
+    def interrupt(self):
         os.kill(self._owner, signal.SIGINT)
         return "still here"
 
-    def blas_threads(self) -> int | None:
+    def blas_threads(self):
         return set_blas_threads(1)
 
-    def import_path(self) -> list[str]:
+    def import_path(self):
         return sys.path
 
-    def draw(self) -> float:
+    def draw(self):
         return random.random()
 
-    def _die(self) -> None:
+    def _die(self):
         assert os.getpid() != self._owner
         os._exit(7)
 
@@ -120,40 +116,40 @@ class Handler:
 class _RaisesWhenUnpacked:
     """Raises on the other side, in any process."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return _refuse, ()
 
 
-def _refuse() -> NoReturn:
+def _refuse():
     raise ValueError("it does not unpack")
 
 
-def _factory() -> bytes:
+def _factory():
     owner = os.getpid()
     return pack(lambda signals: Handler(signals, owner))
 
 
-_SCRIPT: Final = (
+_SCRIPT = (
     ScriptedFault("die", method="die", at_sign=3, exit_code=7, times=99),
     ScriptedFault("hang", method="hang", times=99),
 )
 
 
-def fake_engine(*faults: ScriptedFault) -> FakeEngine:
+def fake_engine(*faults):
     """The fake engine, in which the harmful methods do what they do to a process."""
     return FakeEngine(*faults, *_SCRIPT)
 
 
-ENGINES: Final[dict[str, Callable[[], Engine]]] = {
+ENGINES = {
     "local": LocalEngine,
     "fake": fake_engine,
     "ray": lambda: RayEngine(init_arguments={"object_store_memory": 100 * 2**20}),
 }
-NAMES: Final = ["local", "fake", pytest.param("ray", marks=pytest.mark.ray)]
+NAMES = ["local", "fake", pytest.param("ray", marks=pytest.mark.ray)]
 
 
 @pytest.fixture(params=[*NAMES, pytest.param("spawned", marks=pytest.mark.slow)])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(request, monkeypatch):
     if request.param == "spawned":
         monkeypatch.setenv(START_METHOD_VARIABLE, "spawn")
         return LocalEngine()
@@ -163,7 +159,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
 
 
 @contextlib.contextmanager
-def pool_of(engine: Engine, number: int = 1) -> Iterator[WorkerPool]:
+def pool_of(engine, number=1):
     names = [f"worker {index}" for index in range(1, number + 1)]
     pool = WorkerPool(names, engine=engine, preload_modules=_PRELOADED)
     try:
@@ -173,28 +169,28 @@ def pool_of(engine: Engine, number: int = 1) -> Iterator[WorkerPool]:
 
 
 @pytest.fixture
-def pool(engine: Engine) -> Iterator[WorkerPool]:
+def pool(engine):
     """Two places, of which the first has a worker."""
     with pool_of(engine, 2) as pool:
         start(pool, 1)
         yield pool
 
 
-def start(pool: WorkerPool, *indices: int) -> None:
+def start(pool, *indices):
     for index in indices:
         pool[index].start(_factory(), StallLimit(_PATIENCE_S))
     for _ in indices:
         assert pool.next_outcome()[1] == Success("made")
 
 
-def ask(pool: WorkerPool, method: str, *arguments: object, limit_s: float = _PATIENCE_S) -> Outcome:
+def ask(pool, method, *arguments, limit_s=_PATIENCE_S):
     pool[1].submit(method, arguments, StallLimit(limit_s))
     index, outcome = pool.next_outcome()
     assert index == 1
     return outcome
 
 
-def wait_for(pool: WorkerPool, condition: Callable[[], bool]) -> bool:
+def wait_for(pool, condition):
     """Waits by the engine's clock, while no call ends; whether the condition came true."""
     deadline_s = pool.now_s() + _PATIENCE_S
     while not condition() and pool.now_s() < deadline_s:
@@ -205,13 +201,13 @@ def wait_for(pool: WorkerPool, condition: Callable[[], bool]) -> bool:
 # ---- bytes in, bytes out
 
 
-def test_a_handler_is_made_from_bytes_and_answers_calls(pool: WorkerPool) -> None:
+def test_a_handler_is_made_from_bytes_and_answers_calls(pool):
     value = {"list": [1, (2.5, None)], "bytes": b"\0" * 1_000_000}
     assert ask(pool, "echo", value) == Success(value)
     assert ask(pool, "echo", 2) == Success(2)
 
 
-def test_an_answer_is_a_copy_as_from_another_process(pool: WorkerPool) -> None:
+def test_an_answer_is_a_copy_as_from_another_process(pool):
     value = [1]
     outcome = ask(pool, "echo", value)
     assert isinstance(outcome, Success)
@@ -219,9 +215,7 @@ def test_an_answer_is_a_copy_as_from_another_process(pool: WorkerPool) -> None:
     assert outcome.value is not value
 
 
-def test_arguments_that_cannot_be_pickled_are_refused_and_the_worker_is_untouched(
-    pool: WorkerPool,
-) -> None:
+def test_arguments_that_cannot_be_pickled_are_refused_and_the_worker_is_untouched(pool):
     with pytest.raises(SerializationError, match="worker 1 was not asked"):
         pool[1].submit("echo", (sys.stdout,))
     assert pool.pending() == []
@@ -229,7 +223,7 @@ def test_arguments_that_cannot_be_pickled_are_refused_and_the_worker_is_untouche
 
 
 @pytest.mark.parametrize("what", ["factory", "argument", "answer"])
-def test_what_cannot_be_unpickled_is_a_failure_of_the_call(pool: WorkerPool, what: str) -> None:
+def test_what_cannot_be_unpickled_is_a_failure_of_the_call(pool, what):
     if what == "factory":
         pool[1].start(pack(_RaisesWhenUnpacked()))
         outcome = pool.next_outcome()[1]
@@ -243,16 +237,14 @@ def test_what_cannot_be_unpickled_is_a_failure_of_the_call(pool: WorkerPool, wha
     assert ask(pool, "echo", 2) == Success(2)
 
 
-def test_an_answer_that_cannot_be_pickled_is_a_failure_of_the_call(pool: WorkerPool) -> None:
+def test_an_answer_that_cannot_be_pickled_is_a_failure_of_the_call(pool):
     outcome = ask(pool, "no_pickle")
     assert isinstance(outcome, Failed)
     assert "cannot be sent to another process" in outcome.describe()
     assert ask(pool, "echo", 2) == Success(2)
 
 
-def test_what_code_raises_comes_back_as_itself_with_traceback_and_context(
-    pool: WorkerPool,
-) -> None:
+def test_what_code_raises_comes_back_as_itself_with_traceback_and_context(pool):
     outcome = ask(pool, "fail")
     assert isinstance(outcome, Failed)
     error = outcome.failure.unpack_error()
@@ -266,9 +258,7 @@ def test_what_code_raises_comes_back_as_itself_with_traceback_and_context(
 # ---- one call at a time, answers from many
 
 
-def test_answers_of_several_come_as_they_end_and_a_slow_one_holds_up_nobody(
-    engine: Engine,
-) -> None:
+def test_answers_of_several_come_as_they_end_and_a_slow_one_holds_up_nobody(engine):
     with pool_of(engine, 3) as pool:
         start(pool, 1, 2, 3)
         pool[1].submit("until_told", ())
@@ -280,7 +270,7 @@ def test_answers_of_several_come_as_they_end_and_a_slow_one_holds_up_nobody(
         assert pool.next_outcome()[0] == 1
 
 
-def test_of_several_that_have_ended_the_smallest_number_is_taken_first(engine: Engine) -> None:
+def test_of_several_that_have_ended_the_smallest_number_is_taken_first(engine):
     with pool_of(engine, 3) as pool:
         start(pool, 1, 2, 3)
         for index in (3, 1, 2):
@@ -290,7 +280,7 @@ def test_of_several_that_have_ended_the_smallest_number_is_taken_first(engine: E
         assert [pool.next_outcome()[0] for _ in range(3)] == [1, 2, 3]
 
 
-def wait_for_answer(pool: WorkerPool, index: int) -> bool:
+def wait_for_answer(pool, index):
     """Waits until one place has its answer, and takes nothing."""
     deadline_s = pool.now_s() + _PATIENCE_S
     while not pool[index].has_answer and pool.now_s() < deadline_s:
@@ -298,11 +288,11 @@ def wait_for_answer(pool: WorkerPool, index: int) -> bool:
     return pool[index].has_answer
 
 
-def test_what_a_place_says_of_itself_follows_its_life(engine: Engine) -> None:
+def test_what_a_place_says_of_itself_follows_its_life(engine):
     with pool_of(engine) as pool:
         place = pool[1]
 
-        def says() -> tuple[bool, bool, bool, bool]:
+        def says():
             return place.is_running, place.is_busy, place.owes_answer, place.identity is not None
 
         assert says() == (False, False, False, False)
@@ -323,7 +313,7 @@ def test_what_a_place_says_of_itself_follows_its_life(engine: Engine) -> None:
             place.submit("echo", (1,))
 
 
-def test_a_worker_can_be_replaced_by_another_at_any_time(pool: WorkerPool) -> None:
+def test_a_worker_can_be_replaced_by_another_at_any_time(pool):
     ask(pool, "close_into", Path("nowhere"))
     start(pool, 1)  # a handler that knows nothing of that
     assert ask(pool, "echo", 1) == Success(1)
@@ -332,7 +322,7 @@ def test_a_worker_can_be_replaced_by_another_at_any_time(pool: WorkerPool) -> No
 # ---- deaths
 
 
-def test_a_death_is_noticed_exactly_once_and_touches_no_other(pool: WorkerPool) -> None:
+def test_a_death_is_noticed_exactly_once_and_touches_no_other(pool):
     start(pool, 2)
     pool[2].submit("until_told", ())
     assert ask(pool, "die", 3, ()) == Lost(exit_code=7)
@@ -346,7 +336,7 @@ def test_a_death_is_noticed_exactly_once_and_touches_no_other(pool: WorkerPool) 
     assert ask(pool, "echo", 1) == Success(1)
 
 
-def test_the_post_mortem_holds_the_last_heartbeat_and_notes(pool: WorkerPool) -> None:
+def test_the_post_mortem_holds_the_last_heartbeat_and_notes(pool):
     ask(pool, "progress", 5)
     notes = (3, 1, 4, 1, 5, 9)
     outcome = ask(pool, "die", 3, notes)
@@ -357,7 +347,7 @@ def test_the_post_mortem_holds_the_last_heartbeat_and_notes(pool: WorkerPool) ->
     assert "exit code 7" in outcome.describe()
 
 
-def test_a_call_that_ran_is_not_repeated_by_the_engine(pool: WorkerPool, tmp_path: Path) -> None:
+def test_a_call_that_ran_is_not_repeated_by_the_engine(pool, tmp_path):
     file = tmp_path / "calls"
     assert isinstance(ask(pool, "die", 3, (), file), Lost)
     start(pool, 1)
@@ -365,22 +355,20 @@ def test_a_call_that_ran_is_not_repeated_by_the_engine(pool: WorkerPool, tmp_pat
     assert file.read_text(encoding="utf-8") == "called\n"
 
 
-def test_a_worker_that_dies_while_idle_answers_the_next_call_as_lost(
-    engine: Engine, pool: WorkerPool
-) -> None:
+def test_a_worker_that_dies_while_idle_answers_the_next_call_as_lost(engine, pool):
     end_worker(engine, pool)
     assert ask(pool, "echo", 1) == Lost(exit_code=-signal.SIGKILL)
     start(pool, 1)
 
 
-def test_a_worker_that_something_outside_ends_is_lost(engine: Engine, pool: WorkerPool) -> None:
+def test_a_worker_that_something_outside_ends_is_lost(engine, pool):
     pool[1].submit("until_told", ())
     assert wait_for(pool, lambda: pool[1].num_heartbeats > 0)
     end_worker(engine, pool)
     assert pool.next_outcome() == (1, Lost(exit_code=-signal.SIGKILL))
 
 
-def end_worker(engine: Engine, pool: WorkerPool) -> None:
+def end_worker(engine, pool):
     """Ends the first worker from outside."""
     if isinstance(engine, FakeEngine):
         engine.places["worker 1"].lose()
@@ -391,9 +379,7 @@ def end_worker(engine: Engine, pool: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(name, monkeypatch):
     engine = FakeEngine(ScriptedFault("not_start")) if name == "fake" else ENGINES[name]()
     with pool_of(engine) as pool, monkeypatch.context() as patch:
         if isinstance(engine, RayEngine):
@@ -410,14 +396,14 @@ def test_a_worker_that_cannot_be_started_is_lost_with_the_reason(
         start(pool, 1)
 
 
-def _no_process(*_: object, **__: object) -> NoReturn:
+def _no_process(*_, **__):
     raise OSError("no more processes")
 
 
 # ---- kill is final
 
 
-def test_an_answer_that_was_there_before_a_kill_is_not_taken(pool: WorkerPool) -> None:
+def test_an_answer_that_was_there_before_a_kill_is_not_taken(pool):
     pool[1].submit("echo", ("old",))
     assert wait_for_answer(pool, 1)
     pool[1].kill()
@@ -426,7 +412,7 @@ def test_an_answer_that_was_there_before_a_kill_is_not_taken(pool: WorkerPool) -
     assert ask(pool, "echo", "new") == Success("new")
 
 
-def test_an_answer_that_comes_after_a_kill_is_not_taken() -> None:
+def test_an_answer_that_comes_after_a_kill_is_not_taken():
     """Only a scripted engine lets a killed worker answer; a network may, too."""
     engine = fake_engine(ScriptedFault("answer_after_kill", method="echo", seconds=0.01))
     with pool_of(engine) as pool:
@@ -437,12 +423,10 @@ def test_an_answer_that_comes_after_a_kill_is_not_taken() -> None:
         assert ask(pool, "echo", "new") == Success("new")
 
 
-def test_without_incarnations_the_answer_of_a_killed_worker_would_be_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_incarnations_the_answer_of_a_killed_worker_would_be_taken(monkeypatch):
     receive = FakePlace._receive
 
-    def receive_any(place: FakePlace, answer: bytes | Lost, *, incarnation: int) -> None:
+    def receive_any(place, answer, *, incarnation):
         del incarnation
         receive(place, answer, incarnation=place.incarnation)
 
@@ -451,7 +435,7 @@ def test_without_incarnations_the_answer_of_a_killed_worker_would_be_taken(
         test_an_answer_that_comes_after_a_kill_is_not_taken()
 
 
-def test_a_busy_worker_is_killed_at_once(pool: WorkerPool) -> None:
+def test_a_busy_worker_is_killed_at_once(pool):
     pids = pool.pids()
     pool[1].submit("hang", ())
     assert pool.kill_busy() == [1]
@@ -464,7 +448,7 @@ def test_a_busy_worker_is_killed_at_once(pool: WorkerPool) -> None:
 # ---- signals
 
 
-def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool: WorkerPool) -> None:
+def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool):
     pool[1].submit("until_told", ())
     assert wait_for(pool, lambda: pool[1].num_heartbeats >= 5)
     seen = pool[1].num_heartbeats
@@ -477,7 +461,7 @@ def test_progress_and_notes_are_seen_while_the_call_is_under_way(pool: WorkerPoo
     assert pool[1].notes == (7, 8, 0, 0, 0, 0)
 
 
-def test_notes_and_the_wish_to_end_belong_to_one_call(pool: WorkerPool) -> None:
+def test_notes_and_the_wish_to_end_belong_to_one_call(pool):
     ask(pool, "progress", 2, (7, 8))
     pool[1].request_end()
     pool[1].submit("until_told", ())
@@ -487,9 +471,7 @@ def test_notes_and_the_wish_to_end_belong_to_one_call(pool: WorkerPool) -> None:
     assert isinstance(pool.next_outcome()[1], Success)
 
 
-def test_a_call_without_progress_is_warned_of_once_then_killed(
-    pool: WorkerPool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_call_without_progress_is_warned_of_once_then_killed(pool, caplog):
     begun_s = pool.now_s()
     pool[1].submit("hang", (), StallLimit(0.4, "sample_timeout_s"))
     _, outcome = pool.next_outcome()
@@ -502,7 +484,7 @@ def test_a_call_without_progress_is_warned_of_once_then_killed(
     assert not pool[1].is_running
 
 
-def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -> None:
+def test_a_call_with_progress_may_take_longer_than_its_limit(pool):
     pool[1].submit("until_told", (), StallLimit(0.3))
     begun_s = pool.now_s()
     assert wait_for(pool, lambda: pool.now_s() - begun_s > 0.5)
@@ -511,12 +493,12 @@ def test_a_call_with_progress_may_take_longer_than_its_limit(pool: WorkerPool) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) -> None:
+def test_from_the_first_progress_on_a_start_may_have_another_limit(name):
     fault = ScriptedFault("hang", method="start", at_sign=1)
     engine = FakeEngine(fault) if name == "fake" else ENGINES[name]()
     owner = os.getpid()
 
-    def hang_after_a_beat(signals: Signals) -> Handler:
+    def hang_after_a_beat(signals):
         handler = Handler(signals, owner)
         handler.progress(1)
         handler.hang()
@@ -534,7 +516,7 @@ def test_from_the_first_progress_on_a_start_may_have_another_limit(name: str) ->
 # ---- what workers are like
 
 
-def test_workers_compute_with_one_blas_thread_and_the_owner_with_its_own(pool: WorkerPool) -> None:
+def test_workers_compute_with_one_blas_thread_and_the_owner_with_its_own(pool):
     before = set_blas_threads(2)
     try:
         if before is None:
@@ -546,9 +528,7 @@ def test_workers_compute_with_one_blas_thread_and_the_owner_with_its_own(pool: W
             set_blas_threads(before)
 
 
-def test_workers_find_the_modules_that_their_owner_finds(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_workers_find_the_modules_that_their_owner_finds(engine, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "module_of_the_user.py").write_text("VALUE = 5\n", encoding="utf-8")
     with pool_of(engine) as pool:
@@ -558,7 +538,7 @@ def test_workers_find_the_modules_that_their_owner_finds(
         assert str(tmp_path) in path.value
 
 
-def test_workers_have_random_generators_of_their_own(pool: WorkerPool) -> None:
+def test_workers_have_random_generators_of_their_own(pool):
     random.seed(5)
     expected = random.random()
     random.seed(5)
@@ -567,14 +547,14 @@ def test_workers_have_random_generators_of_their_own(pool: WorkerPool) -> None:
     assert ask(pool, "draw") != drawn
 
 
-def test_an_interrupt_is_the_owners_and_leaves_the_call_alone(pool: WorkerPool) -> None:
+def test_an_interrupt_is_the_owners_and_leaves_the_call_alone(pool):
     with pytest.raises(KeyboardInterrupt):
         interrupt_while_waiting(pool)
     assert pool.next_outcome() == (1, Success("still here"))
     assert ask(pool, "echo", 1) == Success(1)
 
 
-def interrupt_while_waiting(pool: WorkerPool) -> NoReturn:
+def interrupt_while_waiting(pool):
     """Waits for a call that interrupts its owner, and for the interrupt, which may come later."""
     pool[1].submit("interrupt", ())
     deadline_s = time.monotonic() + _PATIENCE_S
@@ -583,8 +563,8 @@ def interrupt_while_waiting(pool: WorkerPool) -> NoReturn:
     pytest.fail("no interrupt has come")
 
 
-def test_what_is_brought_along_is_asked_for_at_each_start(engine: Engine) -> None:
-    starts: list[int] = []
+def test_what_is_brought_along_is_asked_for_at_each_start(engine):
+    starts = []
     arrivals = engine.make_arrivals()
     place = engine.make_place("worker", arrivals=arrivals, inherit=lambda: starts.append(1))
     for number in (1, 2):
@@ -597,7 +577,7 @@ def test_what_is_brought_along_is_asked_for_at_each_start(engine: Engine) -> Non
 # ---- the end
 
 
-def test_idle_handlers_close_and_busy_workers_are_ended(engine: Engine, tmp_path: Path) -> None:
+def test_idle_handlers_close_and_busy_workers_are_ended(engine, tmp_path):
     with pool_of(engine, 2) as pool:
         start(pool, 1, 2)
         for index in (1, 2):
@@ -612,7 +592,7 @@ def test_idle_handlers_close_and_busy_workers_are_ended(engine: Engine, tmp_path
         assert [file.name for file in tmp_path.iterdir()] == ["closed 1"]
 
 
-def test_a_pool_that_is_dropped_leaves_no_worker(engine: Engine) -> None:
+def test_a_pool_that_is_dropped_leaves_no_worker(engine):
     pool = WorkerPool(["worker 1"], engine=engine, preload_modules=_PRELOADED)
     start(pool, 1)
     place, pids = pool[1], pool.pids()
@@ -622,7 +602,7 @@ def test_a_pool_that_is_dropped_leaves_no_worker(engine: Engine) -> None:
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids.values()))
 
 
-_SCRIPT_OF_OWNER: Final = """
+_SCRIPT_OF_OWNER = """
 import os, sys, time
 from tests.contract.test_engines import ENGINES
 from trainer.runtime.worker_pool import WorkerPool
@@ -651,7 +631,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path: Path) -> None:
+def test_lines_arrive_whole_and_workers_end_with_their_owner(name, tmp_path):
     script = tmp_path / "owner.py"
     script.write_text(_SCRIPT_OF_OWNER, encoding="utf-8")
     root = Path(__file__).resolve().parents[2]
@@ -662,7 +642,7 @@ def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path
         env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert owner.stdout is not None
-    lines: list[str] = []
+    lines = []
     for line in owner.stdout:
         lines.append(_RAYS_PREFIX.sub("", line.rstrip("\n")))
         has_pids = any(each.startswith("pids") for each in lines)
@@ -681,29 +661,29 @@ def test_lines_arrive_whole_and_workers_end_with_their_owner(name: str, tmp_path
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids), within_s=within_s)
 
 
-_RAYS_PREFIX: Final = re.compile(r"^(\x1b\[\d+m)?\((one|two) pid=[^)]*\)(\x1b\[0m)? ")
+_RAYS_PREFIX = re.compile(r"^(\x1b\[\d+m)?\((one|two) pid=[^)]*\)(\x1b\[0m)? ")
 """With the name of the place."""
 
 
-def _num_chatted(lines: Sequence[str]) -> int:
+def _num_chatted(lines):
     return sum("a" * 100 in line or "b" * 100 in line for line in lines)
 
 
 # ---- the suite finds an engine that does not keep to it
 
 
-def _take_and_keep_call(place: FakePlace) -> Outcome:
+def _take_and_keep_call(place):
     call, outcome = place._call, _TAKE(place)
     place._call = call  # it answers once more
     return outcome
 
 
-def _lose_without_post_mortem(place: FakePlace, exit_code: int | None = None) -> None:
+def _lose_without_post_mortem(place, exit_code=None):
     place._signals.notes[:] = NO_NOTES
     _LOSE(place, exit_code)
 
 
-def _kill_on_paper(place: FakePlace) -> None:
+def _kill_on_paper(place):
     if place._call is not None and place._call.has_arrived:
         place.is_busy = False  # and the answer stays
         return
@@ -713,7 +693,7 @@ def _kill_on_paper(place: FakePlace) -> None:
 _TAKE, _LOSE, _KILL = FakePlace.take, FakePlace.lose, FakePlace.kill
 
 
-_BROKEN: Final[tuple[tuple[str, Any, Callable[[WorkerPool], None]], ...]] = (
+_BROKEN = (
     ("take", _take_and_keep_call, test_a_death_is_noticed_exactly_once_and_touches_no_other),
     ("lose", _lose_without_post_mortem, test_the_post_mortem_holds_the_last_heartbeat_and_notes),
     ("kill", _kill_on_paper, test_an_answer_that_was_there_before_a_kill_is_not_taken),
@@ -732,9 +712,7 @@ _BROKEN: Final[tuple[tuple[str, Any, Callable[[WorkerPool], None]], ...]] = (
 
 
 @pytest.mark.parametrize(("method", "broken", "test"), _BROKEN)
-def test_an_engine_that_breaks_an_obligation_fails_its_test(
-    monkeypatch: pytest.MonkeyPatch, method: str, broken: Any, test: Callable[[WorkerPool], None]
-) -> None:
+def test_an_engine_that_breaks_an_obligation_fails_its_test(monkeypatch, method, broken, test):
     with pool_of(fake_engine(), 2) as pool:
         start(pool, 1)
         monkeypatch.setattr(FakePlace, method, broken)

@@ -5,8 +5,6 @@ networks are checked by `trainer.testing.checks.check_module`, which is run here
 leaves out are states that do not fit, copies, seeds, masks, and the likelihoods of actions.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util
@@ -14,9 +12,8 @@ import inspect
 import pickle
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -31,14 +28,13 @@ from trainer.modules import QModule
 from trainer.modules.spaces import INVALID
 from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import check_module, encoded_samples
-from trainer.types import Array
 
-HAS_TORCH: Final = importlib.util.find_spec("torch") is not None
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
-OBS: Final = spaces.Box(-1.0, 1.0, (3,))
-IMAGE: Final = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-PARTS: Final[Any] = spaces.Tuple([OBS, spaces.Box(0, 255, (2, 6, 6), np.uint8)])
-BESIDE: Final = spaces.Dict(
+OBS = spaces.Box(-1.0, 1.0, (3,))
+IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+PARTS = spaces.Tuple([OBS, spaces.Box(0, 255, (2, 6, 6), np.uint8)])
+BESIDE = spaces.Dict(
     {
         "action_mask": spaces.MultiBinary(4),
         "before": spaces.Discrete(2),
@@ -46,18 +42,18 @@ BESIDE: Final = spaces.Dict(
         "later": PARTS,
     }
 )
-MASKED: Final = spaces.Dict({"action_mask": spaces.MultiBinary(4), "observations": OBS})
-_OF_FOUR: Final = spaces.Box(-1.0, 1.0, (4,))
-MIXED_BITS: Final = spaces.Dict(
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "observations": OBS})
+_OF_FOUR = spaces.Box(-1.0, 1.0, (4,))
+MIXED_BITS = spaces.Dict(
     {"choice": spaces.Discrete(3), "pair": spaces.Tuple([_OF_FOUR, spaces.MultiBinary(2)])}
 )
-MASKED_FOUR: Final = spaces.Dict(
+MASKED_FOUR = spaces.Dict(
     {"action_mask": spaces.Box(0, 1, (4,), np.int8), "observations": _OF_FOUR}
 )
-FOUR: Final = spaces.Discrete(4)
-MULTI: Final = spaces.MultiDiscrete([2, 3])
-BOX: Final = spaces.Box(-1.0, 1.0, (2,))
-BOTH: Final = spaces.Tuple((FOUR, BOX))
+FOUR = spaces.Discrete(4)
+MULTI = spaces.MultiDiscrete([2, 3])
+BOX = spaces.Box(-1.0, 1.0, (2,))
+BOTH = spaces.Tuple((FOUR, BOX))
 
 
 class Case(NamedTuple):
@@ -76,71 +72,70 @@ class Case(NamedTuple):
     observations: spaces.Space[Any] = OBS
 
     @property
-    def needs_torch(self) -> bool:
+    def needs_torch(self):
         return self.config.get("backend") == "torch" or self.module_class.startswith(
             (OF_TORCH, _TORCH_UNIT)
         )
 
     @property
-    def learns(self) -> bool:
+    def learns(self):
         return not self.module_class.endswith(":RandomRLModule")
 
     @property
-    def has_noise(self) -> bool:
+    def has_noise(self):
         """Whether it computes otherwise while it learns."""
         return ":Noisy" in self.module_class
 
     @property
-    def has_critics(self) -> bool:
+    def has_critics(self):
         """Whether its gradients are those of two losses, so that one leaves some alone."""
         return "SAC" in self.module_class
 
     @property
-    def gives_values_of_actions(self) -> bool:
+    def gives_values_of_actions(self):
         return ":QModule" in self.module_class
 
-    def loaded(self) -> type[RLModule]:
+    def loaded(self):
         room, _, name = self.module_class.partition(":")
-        found: type[RLModule] = getattr(importlib.import_module(room), name)
-        return found
+        return getattr(importlib.import_module(room), name)
 
-    def spec(self, **more: Any) -> RLModuleSpec:
+    def spec(self, **more):
         return RLModuleSpec(
             self.loaded(), self.observations, self.actions, dict(self.config), **more
         )
 
-    def build(self, seed: int | None = 0, **more: Any) -> RLModule:
+    def build(self, seed=0, **more):
         rng = None if seed is None else np.random.default_rng(seed)
         return self.spec(**more).build(rng)
 
-    def rows(self) -> Array:
+    def rows(self):
         return encoded_samples(self.observations, seed=3)
 
 
-ACTOR_CRITIC: Final = "trainer.modules.actor_critic:ActorCriticModule"
-POLICY: Final = "trainer.modules.actor_critic:PolicyModule"
-RECURRENT: Final = "trainer.modules.recurrent_module:RecurrentModule"
-RECURRENT_POLICY: Final = "trainer.modules.recurrent_module:RecurrentPolicyModule"
-Q: Final = "trainer.modules.q_module:QModule"
-SAC: Final = "trainer.modules.sac_module:SACModule"
-RANDOM: Final = "trainer.modules.random_module:RandomRLModule"
-OF_TORCH: Final = "tests.torch_modules:"
-_UNIT: Final = "tests.unit."
-_TORCH_UNIT: Final = _UNIT + "test_modules_torch:"
+ACTOR_CRITIC = "trainer.modules.actor_critic:ActorCriticModule"
+POLICY = "trainer.modules.actor_critic:PolicyModule"
+RECURRENT = "trainer.modules.recurrent_module:RecurrentModule"
+RECURRENT_POLICY = "trainer.modules.recurrent_module:RecurrentPolicyModule"
+Q = "trainer.modules.q_module:QModule"
+SAC = "trainer.modules.sac_module:SACModule"
+RANDOM = "trainer.modules.random_module:RandomRLModule"
+OF_TORCH = "tests.torch_modules:"
+_UNIT = "tests.unit."
+_TORCH_UNIT = _UNIT + "test_modules_torch:"
 
-_DENSE: Final = {"fcnet_hiddens": [6, 5]}
-_HEADS: Final = {**_DENSE, "head_fcnet_hiddens": [4], "head_fcnet_activation": "swish"}
-_EMPTY: Final[Mapping[str, Any]] = {"fcnet_hiddens": []}
-_APART: Final = {**_DENSE, "vf_share_layers": False}
-_SHARED: Final = {**_DENSE, "vf_share_layers": True}
-_ATOMS: Final = {"num_atoms": 5, "v_min": -1.0, "v_max": 2.0}
-_FILTERS: Final = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
-_IMAGES: Final = {"fcnet_hiddens": [4], "conv_filters": _FILTERS, "conv_activation": "swish"}
-_LSTM: Final = {"fcnet_hiddens": [5], "use_lstm": True, "lstm_cell_size": 4}
-_GRU: Final = {"fcnet_hiddens": [5], "use_gru": True, "lstm_cell_size": 4}
-_SMALL_SAC: Final = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
+_DENSE = {"fcnet_hiddens": [6, 5]}
+_HEADS = {**_DENSE, "head_fcnet_hiddens": [4], "head_fcnet_activation": "swish"}
+_EMPTY = {"fcnet_hiddens": []}
+_APART = {**_DENSE, "vf_share_layers": False}
+_SHARED = {**_DENSE, "vf_share_layers": True}
+_ATOMS = {"num_atoms": 5, "v_min": -1.0, "v_max": 2.0}
+_FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
+_IMAGES = {"fcnet_hiddens": [4], "conv_filters": _FILTERS, "conv_activation": "swish"}
+_LSTM = {"fcnet_hiddens": [5], "use_lstm": True, "lstm_cell_size": 4}
+_GRU = {"fcnet_hiddens": [5], "use_gru": True, "lstm_cell_size": 4}
+_SMALL_SAC = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
 
-CASES: Final[Mapping[str, Case]] = {
+CASES = {
     "actor and critic": Case(ACTOR_CRITIC, _APART),
     "actor and critic, shared": Case(ACTOR_CRITIC, _SHARED, MULTI),
     "actor and critic, heads": Case(ACTOR_CRITIC, {**_HEADS, "vf_share_layers": True}, BOX),
@@ -222,7 +217,7 @@ CASES: Final[Mapping[str, Case]] = {
 }
 
 
-def over(*, choose: Callable[[Case], bool] = lambda _: True) -> pytest.MarkDecorator:
+def over(*, choose=lambda _: True):
     """Runs a test over those networks of the table."""
     without = pytest.mark.skipif(not HAS_TORCH, reason="needs Torch")
     return pytest.mark.parametrize(
@@ -236,24 +231,24 @@ def over(*, choose: Callable[[Case], bool] = lambda _: True) -> pytest.MarkDecor
     )
 
 
-_KINDS: Final[Mapping[Any, Case]] = {
+_KINDS = {
     (case.module_class, case.config.get("backend"), case.observations is OBS): case
     for case in CASES.values()
 }
 
 
-def is_one_of_its_kind(case: Case) -> bool:
+def is_one_of_its_kind(case):
     """Chooses a network of each class, for what happens to parameters whatever layers hold them."""
     return any(case is one for one in _KINDS.values())
 
 
-def derived(base: type[Any]) -> Iterator[type[Any]]:
+def derived(base):
     for one in base.__subclasses__():
         yield one
         yield from derived(one)
 
 
-def test_every_class_of_networks_is_in_the_table() -> None:
+def test_every_class_of_networks_is_in_the_table():
     for room in pkgutil.iter_modules(trainer.modules.__path__, "trainer.modules."):
         importlib.import_module(room.name)
     loaded = [case.loaded() for case in CASES.values() if HAS_TORCH or not case.needs_torch]
@@ -270,7 +265,7 @@ def test_every_class_of_networks_is_in_the_table() -> None:
 
 
 @over(choose=lambda case: case.learns and not case.has_critics)
-def test_rows_stand_alone_and_gradients_are_those_of_what_is_computed(case: Case) -> None:
+def test_rows_stand_alone_and_gradients_are_those_of_what_is_computed(case):
     check_module(
         case.loaded(),
         observation_space=case.observations,
@@ -280,7 +275,7 @@ def test_rows_stand_alone_and_gradients_are_those_of_what_is_computed(case: Case
     )
 
 
-def acted(module: RLModule, rows: Array) -> dict[str, Any]:
+def acted(module, rows):
     """What acting gives, with and without exploration, which is the same for networks."""
     found, again = (
         module.forward_exploration({"obs": rows}),
@@ -291,7 +286,7 @@ def acted(module: RLModule, rows: Array) -> dict[str, Any]:
 
 
 @over()
-def test_acting_says_the_same_again_row_by_row_and_leaves_no_trace(case: Case) -> None:
+def test_acting_says_the_same_again_row_by_row_and_leaves_no_trace(case):
     module, rows = case.build(), case.rows()
     known, given = encode(module.get_state()), rows.tobytes()
     first = acted(module, rows)
@@ -308,7 +303,7 @@ def test_acting_says_the_same_again_row_by_row_and_leaves_no_trace(case: Case) -
 
 
 @over(choose=lambda case: case.learns and not case.has_noise and not case.gives_values_of_actions)
-def test_likelihoods_of_explored_actions_are_those_that_are_learnt_from(case: Case) -> None:
+def test_likelihoods_of_explored_actions_are_those_that_are_learnt_from(case):
     module, rows = case.build(), case.rows()
     distribution = module.action_distribution
     rng = np.random.default_rng(1)
@@ -322,7 +317,7 @@ def test_likelihoods_of_explored_actions_are_those_that_are_learnt_from(case: Ca
 
 
 @over(choose=lambda case: case.observations in (MASKED, MASKED_FOUR, BESIDE))
-def test_impossible_actions_have_no_probability_and_no_gradient(case: Case) -> None:
+def test_impossible_actions_have_no_probability_and_no_gradient(case):
     module, rows = case.build(), case.rows()
     possible = module.action_mask(rows)
     assert possible is not None
@@ -357,13 +352,13 @@ def test_impossible_actions_have_no_probability_and_no_gradient(case: Case) -> N
 
 
 @over(choose=lambda case: case.learns)
-def test_first_weights_follow_from_the_seed_alone(case: Case) -> None:
+def test_first_weights_follow_from_the_seed_alone(case):
     states = [encode(case.build(seed).get_state()) for seed in (0, 0, 1)]
     assert states[0] == states[1]
     assert states[0] != states[2]
 
 
-WAYS: Final[Mapping[str, Callable[[RLModule, Path], Any]]] = {
+WAYS = {
     "copied": lambda module, _: copy.deepcopy(module),
     "pickled": lambda module, _: pickle.loads(pickle.dumps(module)),
     "saved": lambda module, path: type(module).from_checkpoint(module.save_to_path(path)),
@@ -371,7 +366,7 @@ WAYS: Final[Mapping[str, Callable[[RLModule, Path], Any]]] = {
 
 
 @over(choose=is_one_of_its_kind)
-def test_a_copy_is_the_same_and_independent(case: Case, tmp_path: Path) -> None:
+def test_a_copy_is_the_same_and_independent(case, tmp_path):
     module, rows = case.build(), case.rows()
     module.begin_update(5, 3)
     if case.learns:
@@ -386,7 +381,7 @@ def test_a_copy_is_the_same_and_independent(case: Case, tmp_path: Path) -> None:
 
 
 @over()
-def test_a_state_is_plain_data_that_is_got_as_it_was_set_and_shares_no_memory(case: Case) -> None:
+def test_a_state_is_plain_data_that_is_got_as_it_was_set_and_shares_no_memory(case):
     module, other, rows = case.build(), case.build(1), case.rows()
     state = module.get_state()
     known = encode(state)
@@ -405,7 +400,7 @@ def test_a_state_is_plain_data_that_is_got_as_it_was_set_and_shares_no_memory(ca
 
 
 @over(choose=is_one_of_its_kind)
-def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(case: Case) -> None:
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(case):
     module = case.build()
     known = encode(module.get_state())
     for mutation in mutations(decode(known)):
@@ -426,7 +421,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(case: Case) ->
 
 
 @over()
-def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case: Case) -> None:
+def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case):
     module, rows = case.build(), case.rows()
     actor = case.build(None, inference_only=True)
     assert case.needs_torch or not actor.parameters.flat.any(), "they wait for their state"
@@ -448,7 +443,7 @@ def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case: Case) -> Non
 
 
 @over(choose=lambda case: case.gives_values_of_actions)
-def test_values_of_actions_are_the_same_in_acting_and_learning(case: Case) -> None:
+def test_values_of_actions_are_the_same_in_acting_and_learning(case):
     module, rows = case.build(), case.rows()
     assert isinstance(module, QModule)
     outputs = module.forward_train({"obs": rows})["action_dist_inputs"]

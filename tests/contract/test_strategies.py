@@ -4,11 +4,9 @@ A class that the table does not name is found: `test_every_strategy_is_in_the_ta
 strategies are defined by (schedules, noise, rewards) stands in `tests/unit/test_exploration_*`.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -28,7 +26,6 @@ from tests.mutated_states import mutated, mutations
 from trainer.exploration import (
     EXPLORATIONS,
     MASKED,
-    ActionChoice,
     Exploration,
     ExplorationSpec,
     ExploredChunk,
@@ -36,18 +33,17 @@ from trainer.exploration import (
 )
 from trainer.exploration.exploration import WithSubExploration
 from trainer.name_resolution import PROGRAM
-from trainer.types import Array
 
-FOUR: Final = spaces.Discrete(4)
-MULTI: Final = spaces.MultiDiscrete([3, 2])
-BOX: Final = spaces.Box(-1.0, 1.0, (2,), np.float32)
-TIMESTEP: Final = 500
-NUM_ROWS: Final = 33
+FOUR = spaces.Discrete(4)
+MULTI = spaces.MultiDiscrete([3, 2])
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
+TIMESTEP = 500
+NUM_ROWS = 33
 
-_FEATURES: Final = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
-_ENCODER: Final = {"embeds_dim": 4, "encoder_net_config": {"fcnet_hiddens": [6]}, "k_nn": 3}
-_AT_FIRST: Final = {"random_timesteps": 1000}
-_HALF_WAY: Final = {"random_timesteps": 0, "scale_timesteps": 1000}
+_FEATURES = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
+_ENCODER = {"embeds_dim": 4, "encoder_net_config": {"fcnet_hiddens": [6]}, "k_nn": 3}
+_AT_FIRST = {"random_timesteps": 1000}
+_HALF_WAY = {"random_timesteps": 0, "scale_timesteps": 1000}
 
 
 class Case(NamedTuple):
@@ -64,10 +60,10 @@ class Case(NamedTuple):
     worker: Mapping[str, int] = {}
 
     @property
-    def type(self) -> str:
+    def type(self):
         return str(self.config["type"])
 
-    def make(self, root_seed: int = 0) -> Exploration:
+    def make(self, root_seed=0):
         strategy = made(self.config, self.space, **self.worker)
         if type(strategy).observe_sample is not Exploration.observe_sample:
             strategy.prepare(obs_size=3, root_seed=root_seed)
@@ -75,7 +71,7 @@ class Case(NamedTuple):
             strategy.begin_episode(slot)
         return strategy
 
-    def inputs(self) -> Array:
+    def inputs(self):
         """Distribution inputs, with a masked alternative in some rows where actions are counted."""
         width = distribution_of(self.space).num_inputs
         inputs = np.random.default_rng(3).normal(size=(NUM_ROWS, width)).astype(np.float32)
@@ -84,11 +80,11 @@ class Case(NamedTuple):
         return inputs
 
 
-_FIRST: Final = {"num_workers": 3, "worker_index": 1}
-_SUB: Final = {"sub_exploration": {"type": "EpsilonGreedy", "epsilon_timesteps": 1000}}
-_CORRELATED: Final = {"sub_exploration": {"type": "OrnsteinUhlenbeckNoise", **_HALF_WAY}}
+_FIRST = {"num_workers": 3, "worker_index": 1}
+_SUB = {"sub_exploration": {"type": "EpsilonGreedy", "epsilon_timesteps": 1000}}
+_CORRELATED = {"sub_exploration": {"type": "OrnsteinUhlenbeckNoise", **_HALF_WAY}}
 
-CASES: Final[Mapping[str, Case]] = {
+CASES = {
     "StochasticSampling": Case({"type": "StochasticSampling"}),
     "StochasticSampling, choices": Case({"type": "StochasticSampling"}, MULTI),
     "StochasticSampling, Box": Case({"type": "StochasticSampling"}, BOX),
@@ -119,25 +115,25 @@ CASES: Final[Mapping[str, Case]] = {
     "RE3": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}),
     "RE3, Box": Case({"type": "RE3", **_CORRELATED, **_ENCODER}, BOX),
 }
-OBSERVING: Final = ("ParameterNoise", "Curiosity", "RE3")
+OBSERVING = ("ParameterNoise", "Curiosity", "RE3")
 """Types that learn in the main process from what was sampled."""
 
-over_all: Final = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-over_counted: Final = pytest.mark.parametrize(
+over_all = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+over_counted = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.space is not BOX]
 )
-over_observing: Final = pytest.mark.parametrize(
+over_observing = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.type in OBSERVING]
 )
 
 
-def derived(base: type[Any]) -> Iterator[type[Any]]:
+def derived(base):
     for one in base.__subclasses__():
         yield one
         yield from derived(one)
 
 
-def test_every_strategy_is_in_the_table() -> None:
+def test_every_strategy_is_in_the_table():
     ours = {
         kind for kind in derived(Exploration) if kind.__module__.startswith("trainer.exploration.")
     }
@@ -145,7 +141,7 @@ def test_every_strategy_is_in_the_table() -> None:
     assert {case.type for case in CASES.values()} == set(EXPLORATIONS)
 
 
-def choose(strategy: Exploration, choice: ActionChoice, **options: Any) -> Array:
+def choose(strategy, choice, **options):
     actions, _ = strategy.get_exploration_action(
         action_distribution=choice, **{"timestep": TIMESTEP, **options}
     )
@@ -156,7 +152,7 @@ def choose(strategy: Exploration, choice: ActionChoice, **options: Any) -> Array
 
 
 @over_all
-def test_actions_follow_from_inputs_and_noise_and_are_of_the_space(case: Case) -> None:
+def test_actions_follow_from_inputs_and_noise_and_are_of_the_space(case):
     inputs = case.inputs()
     first, again = (choose(s, choice_for(s, inputs)) for s in (case.make(), case.make()))
     assert first.tobytes() == again.tobytes()
@@ -168,7 +164,7 @@ def test_actions_follow_from_inputs_and_noise_and_are_of_the_space(case: Case) -
 
 
 @over_all
-def test_a_row_does_not_depend_on_the_rows_around_it(case: Case) -> None:
+def test_a_row_does_not_depend_on_the_rows_around_it(case):
     strategy, single = case.make(), case.make()
     whole = choice_for(strategy, case.inputs())
     together = choose(strategy, whole)
@@ -185,7 +181,7 @@ def test_a_row_does_not_depend_on_the_rows_around_it(case: Case) -> None:
 
 
 @over_all
-def test_without_exploration_the_best_action_is_taken_whatever_the_noise(case: Case) -> None:
+def test_without_exploration_the_best_action_is_taken_whatever_the_noise(case):
     strategy, inputs = case.make(), case.inputs()
     best = strategy.distribution.deterministic(inputs)
     for seed in (0, 1):
@@ -194,7 +190,7 @@ def test_without_exploration_the_best_action_is_taken_whatever_the_noise(case: C
 
 
 @over_all
-def test_a_slot_that_is_put_back_goes_on_as_if_it_had_played(case: Case) -> None:
+def test_a_slot_that_is_put_back_goes_on_as_if_it_had_played(case):
     played, again = case.make(), case.make()
     choices = [choice_for(played, case.inputs(), seed=step) for step in range(4)]
     expected = [choose(played, choice) for choice in choices]
@@ -205,7 +201,7 @@ def test_a_slot_that_is_put_back_goes_on_as_if_it_had_played(case: Case) -> None
 
 
 @over_all
-def test_a_new_episode_at_another_time_knows_nothing_of_the_one_before(case: Case) -> None:
+def test_a_new_episode_at_another_time_knows_nothing_of_the_one_before(case):
     strategy, fresh = case.make(), case.make()
     for timestep in (0, 1100):
         choose(strategy, choice_for(strategy, case.inputs(), seed=1), timestep=timestep)
@@ -219,7 +215,7 @@ def test_a_new_episode_at_another_time_knows_nothing_of_the_one_before(case: Cas
 
 
 @over_counted
-def test_what_is_masked_is_never_chosen(name: str) -> None:
+def test_what_is_masked_is_never_chosen(name):
     case = CASES[name]
     strategy, inputs = case.make(), case.inputs()
     for seed in range(20):
@@ -239,7 +235,7 @@ def test_what_is_masked_is_never_chosen(name: str) -> None:
     "name",
     [name for name, case in CASES.items() if case.space is FOUR],
 )
-def test_likelihoods_add_up_to_one_over_all_actions(name: str) -> None:
+def test_likelihoods_add_up_to_one_over_all_actions(name):
     case = CASES[name]
     strategy, inputs = case.make(), case.inputs()
     inputs[::3, 1] = 0.0
@@ -253,18 +249,18 @@ def test_likelihoods_add_up_to_one_over_all_actions(name: str) -> None:
 # ---- the distributions that strategies for counted actions are defined by
 
 
-def softmax(values: Any) -> Any:
+def softmax(values):
     exponentials = np.exp(np.array(values) - max(values))
     return exponentials / exponentials.sum()
 
 
-VALUES: Final = [0.5, 0.0, 2.0, -1.0]
-_CHOICES: Final = [0.0, 1.0, 0.0, 5.0, 4.0]
-_LEAST: Final = float(np.finfo(np.float32).min)
-_FIFTHS: Final = np.full(6, 0.05) + 0.7 * (np.arange(6) == 2)  # the best is (1, 0)
+VALUES = [0.5, 0.0, 2.0, -1.0]
+_CHOICES = [0.0, 1.0, 0.0, 5.0, 4.0]
+_LEAST = float(np.finfo(np.float32).min)
+_FIFTHS = np.full(6, 0.05) + 0.7 * (np.arange(6) == 2)  # the best is (1, 0)
 
 
-def greedy(epsilon: Any, **more: Any) -> dict[str, Any]:
+def greedy(epsilon, **more):
     return {"type": "EpsilonGreedy", "epsilon_schedule": epsilon, **more}
 
 
@@ -292,8 +288,8 @@ def greedy(epsilon: Any, **more: Any) -> dict[str, Any]:
     ids=str,
 )
 def test_actions_are_drawn_as_defined_and_their_likelihoods_say_so(
-    config: Any, timestep: int, inputs: list[float], expected: Any
-) -> None:
+    config, timestep, inputs, expected
+):
     probabilities = np.array(expected)
     strategy = made(config, FOUR if len(inputs) == 4 else MULTI)
     choice = choice_for(strategy, same_rows(inputs, 20_000))
@@ -310,7 +306,7 @@ def test_actions_are_drawn_as_defined_and_their_likelihoods_say_so(
 # ---- states
 
 
-def sample(strategy: Exploration, *, seed: int = 0) -> ExploredSample:
+def sample(strategy, *, seed=0):
     rng = np.random.default_rng(seed)
     width = strategy.distribution.num_inputs
     inputs = rng.normal(size=(12, width)).astype(np.float32)
@@ -320,7 +316,7 @@ def sample(strategy: Exploration, *, seed: int = 0) -> ExploredSample:
     return ExploredSample([chunk, chunk], TIMESTEP, 2, lambda rows: np.zeros((len(rows), width)))
 
 
-def used(case: Case, root_seed: int = 0) -> Exploration:
+def used(case, root_seed=0):
     """A strategy that has acted, and learnt if it does."""
     strategy = case.make(root_seed)
     choose(strategy, choice_for(strategy, case.inputs()))
@@ -328,13 +324,13 @@ def used(case: Case, root_seed: int = 0) -> Exploration:
     return strategy
 
 
-def rewards_of(strategy: Exploration, *, seed: int) -> bytes:
+def rewards_of(strategy, *, seed):
     rewards = strategy.observe_sample(sample(strategy, seed=seed))
     return encode([*rewards] if rewards is not None else None)
 
 
 @over_all
-def test_a_state_is_plain_data_and_what_is_set_is_got(case: Case) -> None:
+def test_a_state_is_plain_data_and_what_is_set_is_got(case):
     strategy, other = used(case), case.make(root_seed=1)
     known = encode(strategy.get_state())
     other.check_state(decode(known))
@@ -346,7 +342,7 @@ def test_a_state_is_plain_data_and_what_is_set_is_got(case: Case) -> None:
 
 
 @over_all
-def test_what_does_not_fit_is_refused_before_anything_changes(case: Case) -> None:
+def test_what_does_not_fit_is_refused_before_anything_changes(case):
     strategy = used(case)
     known = encode(strategy.get_state())
     assert strategy.get_state() or case.type in ("StochasticSampling", "Random", "SoftQ")
@@ -362,7 +358,7 @@ def test_what_does_not_fit_is_refused_before_anything_changes(case: Case) -> Non
 
 
 @over_observing
-def test_what_is_learnt_follows_from_the_seed_and_the_sample(name: str) -> None:
+def test_what_is_learnt_follows_from_the_seed_and_the_sample(name):
     case = CASES[name]
     first, again = used(case), used(case)
     assert encode(first.get_state()) == encode(again.get_state())
@@ -374,7 +370,7 @@ def test_what_is_learnt_follows_from_the_seed_and_the_sample(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.type == "ParameterNoise"]
 )
-def test_runners_are_told_what_they_act_by(name: str) -> None:
+def test_runners_are_told_what_they_act_by(name):
     strategy, runner = used(CASES[name]), CASES[name].make()
     assert encode(runner.runner_state()) != encode(strategy.runner_state()), "it has learnt"
     runner.set_state(strategy.runner_state())
@@ -383,7 +379,7 @@ def test_runners_are_told_what_they_act_by(name: str) -> None:
 
 
 @over_all
-def test_a_strategy_is_made_the_same_in_every_process(case: Case) -> None:
+def test_a_strategy_is_made_the_same_in_every_process(case):
     spec = ExplorationSpec.from_config(case.config, source=PROGRAM)
     there = cloudpickle.loads(cloudpickle.dumps(spec))
     assert there == spec == ExplorationSpec.from_config(spec.to_config(), source=PROGRAM)

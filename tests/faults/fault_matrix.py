@@ -5,12 +5,10 @@
 was tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from trainer.testing import Fault
 
@@ -27,7 +25,7 @@ class Outcome(Enum):
     MAIN_WAITS = "main process stands still"
 
 
-MEANINGS: Final[Mapping[Outcome, str]] = {
+MEANINGS = {
     Outcome.REPAIRED: (
         "the runner is replaced and asked again; results, weights and all other state have the "
         "same bytes as without the fault"
@@ -59,7 +57,7 @@ class Place:
     conditions: Mapping[str, Any]
 
 
-PLACES: Final[Mapping[str, Place]] = {
+PLACES = {
     "init": Place("making the env", {}),
     "reset": Place("`env.reset`", {"on_call": 2}),
     "step": Place("`env.step`", {"at_step": 3}),
@@ -70,7 +68,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "unpack": Place("unpacking it (main process)", {"on_call": 2}),
 }
 
-WAYS: Final[Mapping[str, str]] = {
+WAYS = {
     "raise": "raises",
     "exit": "`os._exit`",
     "segfault": "segmentation fault",
@@ -81,12 +79,12 @@ WAYS: Final[Mapping[str, str]] = {
     "huge_reply": "huge reply",
 }
 
-STALLING: Final = ("sigstop", "hang")
+STALLING = ("sigstop", "hang")
 """Ways that are noticed only when a limit of time has passed."""
 
-_FOR_ERRORS: Final = ("raise", "unpicklable_error", "huge_reply")
+_FOR_ERRORS = ("raise", "unpicklable_error", "huge_reply")
 
-_EXCEPTIONS: Final[Mapping[tuple[str, str], Outcome]] = {
+_EXCEPTIONS = {
     **{("init", way): Outcome.CREATION_ERROR for way in _FOR_ERRORS},
     **{("close", way): Outcome.WARNED for way in (*_FOR_ERRORS, *STALLING)},
     **{("close", way): Outcome.HARMLESS for way in ("exit", "segfault", "sigkill")},
@@ -113,16 +111,16 @@ class Cell:
     in_evaluation: bool
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self):
         """What comes of it: the same in training and in evaluation."""
         return _EXCEPTIONS.get((self.place, self.way), Outcome.REPAIRED)
 
     @property
-    def takes_long(self) -> bool:
+    def takes_long(self):
         """Whether a limit of time has to pass, or a process of its own is needed."""
         return self.way in STALLING or self.outcome is Outcome.MAIN_ENDS
 
-    def fault(self) -> Fault:
+    def fault(self):
         """The fault itself."""
         conditions = PLACES[self.place].conditions
         return Fault(
@@ -133,11 +131,11 @@ class Cell:
             **conditions,
         )
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.place}-{self.way}-{'evaluation' if self.in_evaluation else 'training'}"
 
 
-CELLS: Final = tuple(
+CELLS = tuple(
     Cell(place, way, in_evaluation)
     for place in PLACES
     for way in WAYS
@@ -145,7 +143,7 @@ CELLS: Final = tuple(
 )
 
 
-def table() -> str:
+def table():
     """The matrix as Markdown, with what its words mean."""
     header = ["", *WAYS.values()]
     lines = [header, ["---"] * len(header)]

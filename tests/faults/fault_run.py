@@ -6,19 +6,16 @@ In the folder: `fault`, pickled; `ready`, made when the fault is about to happen
 process; `outcome`, made at the end.
 """
 
-from __future__ import annotations
-
 import pickle
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from tests.small_runs import told_and_known
-from trainer import Algorithm, PPOConfig, RLModuleSpec
+from trainer import PPOConfig, RLModuleSpec
 from trainer.modules import ActorCriticModule
 from trainer.runtime.process_start import choose_start_method
-from trainer.testing import CountdownEnv, Fault, FaultyCallback, faulty_module, with_faults
+from trainer.testing import CountdownEnv, FaultyCallback, faulty_module, with_faults
 
 STALL_LIMIT_S = 1.5 if choose_start_method() == "forkserver" else 6.0
 """Long enough for a process to start and be told from one that hangs."""
@@ -29,7 +26,7 @@ PATIENCE_S = 60.0
 ITERATIONS = 2
 
 
-def config(*faults: Fault, **settings: Any) -> PPOConfig:
+def config(*faults, **settings):
     """Two training runners with two envs each, and one for evaluation in each iteration."""
     made = (
         PPOConfig()
@@ -61,12 +58,12 @@ def config(*faults: Fault, **settings: Any) -> PPOConfig:
     return made.update_from_dict({**limits, **settings})
 
 
-def outcome(algo: Algorithm) -> bytes:
+def outcome(algo):
     """The next results and everything the algorithm knows after them, but the settings."""
     return told_and_known(algo, [algo.train() for _ in range(ITERATIONS)])
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Makes the run; the fault is in a file."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have switched it off
     fault = pickle.loads((folder / "fault").read_bytes())

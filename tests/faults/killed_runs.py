@@ -9,8 +9,6 @@ Used by `test_killed_runs.py`. The killer watches from outside: which files ther
 run is doing, and, whatever it is doing, the newest checkpoint has to be whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -19,9 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 
@@ -37,12 +33,12 @@ from tests.command_line import ENV, command
 from tests.faults import runs_with_actors
 from tests.faults.runs_with_actors import PIDS_FILE, Reporting, is_about_an_actor, make_actors
 from tests.saved_files import files_of
-from trainer import Algorithm, AlgorithmConfig, DQNConfig, PPOConfig
+from trainer import Algorithm, DQNConfig, PPOConfig
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
-KEEP: Final = 2
-LOOK_AGAIN_S: Final = 0.002
-SETTINGS: Final[dict[str, dict[str, Any]]] = {
+PROJECT = Path(__file__).resolve().parents[2]
+KEEP = 2
+LOOK_AGAIN_S = 0.002
+SETTINGS = {
     "PPO": {"train_batch_size": 40, "minibatch_size": 20, "num_epochs": 1},
     "DQN": {
         "train_batch_size": 16,
@@ -51,17 +47,17 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
         "replay_buffer_config": {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 60},
     },
 }
-AN_ACTOR_DIED: Final = 3
+AN_ACTOR_DIED = 3
 """The exit code of a run that an actor's death has ended: it is to be started again."""
 
-COMMON: Final[dict[str, Any]] = {
+COMMON = {
     "num_envs_per_env_runner": 2,
     "seed": 5,
     "model": {"fcnet_hiddens": [8]},
 }
 
 
-def train_line(kind: str, *, runners: int, iterations: int) -> list[str]:
+def train_line(kind, *, runners, iterations):
     """The command that begins a run which saves every iteration."""
     settings = {**SETTINGS[kind], **COMMON, "num_env_runners": runners}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value!r}")]
@@ -72,16 +68,16 @@ def train_line(kind: str, *, runners: int, iterations: int) -> list[str]:
     )  # fmt: skip
 
 
-def resume_line() -> list[str]:
+def resume_line():
     return command("resume", "run", "--checkpoint-every", 1, "--keep", KEEP)
 
 
-def script_line(kind: str, *, runners: int, iterations: int) -> list[str]:
+def script_line(kind, *, runners, iterations):
     """The command that begins a run of the Python API, or goes on with it."""
     return [sys.executable, "-m", __name__, kind, str(runners), str(iterations)]
 
 
-def run_script(kind: str, runners: int, iterations: int, folder: Path) -> None:
+def run_script(kind, runners, iterations, folder):
     """A run of the Python API that begins, or goes on with what it finds."""
     has_actors = kind == "ACTORS"
     checkpoints = folder / "checkpoints"
@@ -107,7 +103,7 @@ def run_script(kind: str, runners: int, iterations: int, folder: Path) -> None:
             algo.train()
 
 
-def config_of(kind: str, runners: int) -> AlgorithmConfig:
+def config_of(kind, runners):
     if kind == "ACTORS":
         return runs_with_actors.config(**COMMON, num_env_runners=runners)
     config = {"PPO": PPOConfig, "DQN": DQNConfig}[kind]().environment(ENV)
@@ -124,17 +120,17 @@ class KilledRun:
         killed_others: which of its other processes were killed → how many.
     """
 
-    def __init__(self, folder: Path, begin: list[str], go_on: list[str], *, seed: int) -> None:
+    def __init__(self, folder, begin, go_on, *, seed):
         self.newest = 0
-        self.hits: Counter[str] = Counter()
+        self.hits = Counter()
         self.num_looks = 0
-        self.killed_others: Counter[str] = Counter()
+        self.killed_others = Counter()
         self._folder = folder
         self._begin, self._go_on = begin, go_on
         self._checkpoints = folder / "run" / "checkpoints"
         self._rng = np.random.default_rng(seed)
 
-    def live(self) -> int | None:
+    def live(self):
         """Lets the run live until it is killed; returns its exit code if it ended before."""
         process, before, stale = self._start(), self.newest, self._signs()
         try:
@@ -158,7 +154,7 @@ class KilledRun:
         self.look()
         return None
 
-    def finish(self) -> None:
+    def finish(self):
         """Lets the run go on to its end."""
         process = self._start()
         try:
@@ -166,7 +162,7 @@ class KilledRun:
         finally:
             process.kill()
 
-    def look(self) -> None:
+    def look(self):
         """Some checkpoint is there and whole, and none that was there before is gone."""
         for _ in range(5):  # it may have been removed since, if this process was not running
             found = latest_checkpoint(self._checkpoints)
@@ -183,11 +179,11 @@ class KilledRun:
             return
         raise AssertionError("the newest checkpoint was gone five times")
 
-    def output(self) -> str:
+    def output(self):
         """What the run wrote so far, all its lives together."""
         return (self._folder / "output").read_text()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self):
         line = self._begin if self.newest == 0 else self._go_on
         with (self._folder / "output").open("ab") as output:
             return subprocess.Popen(
@@ -195,14 +191,14 @@ class KilledRun:
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
-    def _moment(self) -> Callable[[], bool]:
+    def _moment(self):
         """What says when to kill: some time after the start, or after something is seen."""
         kind = self._rng.choice(["start", "result", "saving", "removing"], p=[0.2, 0.3, 0.3, 0.2])
         delay_s = self._rng.uniform(0.0, 0.9 if kind == "start" else 0.03)
         skipped = self.newest + int(self._rng.integers(1, 3))
-        seen_at: float | None = time.monotonic() if kind == "start" else None
+        seen_at = time.monotonic() if kind == "start" else None
 
-        def is_due() -> bool:
+        def is_due():
             nonlocal seen_at
             if seen_at is None and self.newest >= skipped and self._is_seen(str(kind)):
                 seen_at = time.monotonic()
@@ -210,7 +206,7 @@ class KilledRun:
 
         return is_due
 
-    def _kills_of_others(self, pid: int) -> Callable[[], None]:
+    def _kills_of_others(self, pid):
         """What kills processes of this life beside the main one, up to two of them.
 
         Those that the run has named in this life; which, when and how many follows from the seed.
@@ -223,9 +219,9 @@ class KilledRun:
         waits_s = [self._rng.uniform(0.0, 0.4) for _ in names]
         file = self._folder / PIDS_FILE
         file.unlink(missing_ok=True)
-        seen_at: float | None = None
+        seen_at = None
 
-        def kill() -> None:
+        def kill():
             nonlocal seen_at
             if not names or not file.exists():
                 return
@@ -246,10 +242,10 @@ class KilledRun:
 
         return kill
 
-    def _is_seen(self, kind: str) -> bool:
+    def _is_seen(self, kind):
         return kind == "result" or kind in self._signs().values()
 
-    def _signs(self) -> dict[str, str]:
+    def _signs(self):
         """What the folders in the checkpoints say of what the run is doing."""
         signs = {}
         for path in sorted(self._checkpoints.glob("*")):
@@ -263,7 +259,7 @@ class KilledRun:
                 signs[name] = "saving" if is_new else "removing"
         return signs
 
-    def _what_was_hit(self, newest_before: int, stale: Mapping[str, str]) -> str:
+    def _what_was_hit(self, newest_before, stale):
         for name, sign in self._signs().items():
             if name not in stale:
                 return sign
@@ -271,14 +267,14 @@ class KilledRun:
         return "starting" if self.newest == newest_before else "between two saves"
 
 
-def component_bytes(checkpoint: Path) -> dict[str, bytes]:
+def component_bytes(checkpoint):
     """The files of a checkpoint but for the manifest, which has times."""
     files = sorted(files_of(checkpoint).glob("*.state"))
     assert files
     return {file.name: file.read_bytes() for file in files}
 
 
-def main(words: Sequence[str]) -> None:
+def main(words):
     """Makes a run of the Python API in the folder `run`."""
     kind, runners, iterations = words
     try:

@@ -11,12 +11,9 @@ kill. The caller waits for the answer, so that it is in the next checkpoint.
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import json
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, Final
 
 from callbacks import RLlibCallback
 from checkpoints import Checkpointable
@@ -24,8 +21,8 @@ from trainer import PPOConfig, actors
 from trainer.errors import ActorError
 from trainer.testing.envs import TaskCountdownEnv
 
-PIDS_FILE: Final = Path("pids.json")
-SETTINGS: Final[dict[str, Any]] = {
+PIDS_FILE = Path("pids.json")
+SETTINGS = {
     "train_batch_size": 80,
     "minibatch_size": 40,
     "num_epochs": 1,
@@ -40,24 +37,24 @@ SETTINGS: Final[dict[str, Any]] = {
 class Teacher(Checkpointable):
     """Knows all results and all episodes, and decides by them how hard the tasks are."""
 
-    def __init__(self) -> None:
-        self.means: dict[str, float] = {}
-        self.returns: dict[str, float] = {}
+    def __init__(self):
+        self.means = {}
+        self.returns = {}
 
-    def take_result(self, iteration: int, mean: float) -> None:
+    def take_result(self, iteration, mean):
         self.means[str(iteration)] = mean
 
-    def take_episode(self, episode: str, episode_return: float) -> None:
+    def take_episode(self, episode, episode_return):
         self.returns[episode] = episode_return
 
-    def level(self, iteration: int) -> int:
+    def level(self, iteration):
         return 1 + int(sum(self.means.get(str(n), 0.0) for n in range(iteration))) % 5
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         # In an order that does not follow from who came first.
         return {"means": dict(sorted(self.means.items())), "returns": sorted(self.returns.items())}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.means, self.returns = dict(state["means"]), dict(state["returns"])
 
 
@@ -65,21 +62,21 @@ class Teacher(Checkpointable):
 class Log(Checkpointable):
     """A second one, which only the main process calls."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
+    def __init__(self):
+        self.rows = {}
 
-    def take(self, iteration: int, level: int) -> int:
+    def take(self, iteration, level):
         self.rows[str(iteration)] = level
         return len(self.rows)
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {"rows": self.rows}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.rows = dict(state["rows"])
 
 
-def told(name: str, method: str, *args: Any) -> Any:
+def told(name, method, *args):
     """What an actor answers."""
     return actors.get(getattr(actors.get_actor(name), method).remote(*args))
 
@@ -87,15 +84,15 @@ def told(name: str, method: str, *args: Any) -> Any:
 class Reporting(RLlibCallback):
     """Tells the actors, and counts for itself, in runners and in the main process."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_delivered = 0
 
-    def on_episode_end(self, *, episode: Any, prev_episode_chunks: Any, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, prev_episode_chunks, **kwargs):
         chunks = [*prev_episode_chunks, episode]
         told("teacher", "take_episode", episode.id_, sum(chunk.get_return() for chunk in chunks))
         self.num_delivered += 1
 
-    def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **kwargs):
         iteration = result["training_iteration"]
         told("teacher", "take_result", iteration, result["env_runners/episode_return_mean"])
         level = told("teacher", "level", iteration)
@@ -103,20 +100,20 @@ class Reporting(RLlibCallback):
         self.num_delivered += 1
         write_pids(algorithm)
 
-    def on_algorithm_init(self, *, algorithm: Any, **kwargs: Any) -> None:
+    def on_algorithm_init(self, *, algorithm, **kwargs):
         write_pids(algorithm)
 
 
-def task_of(train_results: Any, env: Any, env_ctx: Any) -> int:
+def task_of(train_results, env, env_ctx):
     return int(told("teacher", "level", train_results["training_iteration"]))
 
 
-def make_actors() -> None:
+def make_actors():
     Teacher.options(name="teacher").remote()
     Log.options(name="log").remote()
 
 
-def write_pids(algorithm: Any) -> None:
+def write_pids(algorithm):
     """Says who could be killed."""
     evaluation = algorithm.eval_env_runner_group
     found = {
@@ -130,7 +127,7 @@ def write_pids(algorithm: Any) -> None:
     draft.replace(PIDS_FILE)
 
 
-def config(**settings: Any) -> PPOConfig:
+def config(**settings):
     made = PPOConfig().environment(
         TaskCountdownEnv,
         env_config={"min_length": 4, "max_length": 12},
@@ -140,7 +137,7 @@ def config(**settings: Any) -> PPOConfig:
     return made
 
 
-def is_about_an_actor(error: BaseException | None) -> bool:
+def is_about_an_actor(error):
     """Whether a run ended because an actor is gone."""
     while error is not None:
         if isinstance(error, ActorError) or "Actor" in str(error):

@@ -3,8 +3,6 @@
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import os
@@ -13,9 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +30,7 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 @pytest.fixture
-def detached_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def detached_registry(monkeypatch):
     """One for detached actors that no other test sees; its path is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="lt-") as folder:
         monkeypatch.setenv(DETACHED_REGISTRY_VARIABLE, folder)
@@ -43,40 +39,40 @@ def detached_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @actors.remote
 class Fragile:
-    def __init__(self, error: str | None = None) -> None:
+    def __init__(self, error=None):
         if error is not None:
             raise LookupError(error)
 
-    def pid(self) -> int:
+    def pid(self):
         return os.getpid()
 
-    def exit(self, code: int) -> None:
+    def exit(self, code):
         os._exit(code)
 
-    def leave(self) -> None:
+    def leave(self):
         sys.exit(3)
 
-    def segfault(self) -> None:
+    def segfault(self):
         faulthandler.disable()
         ctypes.string_at(0)
 
-    def be_killed(self) -> None:
+    def be_killed(self):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def sleep(self) -> None:
+    def sleep(self):
         time.sleep(600)
 
 
 @actors.remote
 class Asker:
-    def how_it_ends(self, fragile: Any, code: int) -> str:
+    def how_it_ends(self, fragile, code):
         try:
             actors.get(fragile.exit.remote(code))
         except actors.ActorDiedError as error:
             return str(error)
         return "it lives"
 
-    def kill(self, fragile: Any) -> None:
+    def kill(self, fragile):
         actors.kill(fragile)
 
 
@@ -91,9 +87,7 @@ class Asker:
         ("be_killed", (), "SIGKILL"),
     ],
 )
-def test_a_dead_actor_is_named_with_how_it_ended(
-    start_method: str, method: str, args: Any, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_actor_is_named_with_how_it_ended(start_method, method, args, how, monkeypatch):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     fragile = Fragile.options(name="fragile").remote()
     answers = [getattr(fragile, method).remote(*args), fragile.pid.remote()]
@@ -105,14 +99,14 @@ def test_a_dead_actor_is_named_with_how_it_ended(
     assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
 
 
-def test_leaving_is_an_error_of_the_call_only() -> None:
+def test_leaving_is_an_error_of_the_call_only():
     fragile = Fragile.remote()
     with pytest.raises(RemoteError, match="SystemExit"):
         actors.get(fragile.leave.remote())
     assert actors.get(fragile.pid.remote()) > 0
 
 
-def test_an_actor_that_could_not_be_made_says_why() -> None:
+def test_an_actor_that_could_not_be_made_says_why():
     fragile = Fragile.options(name="fragile").remote("no such thing")
     with pytest.raises(
         actors.ActorDiedError, match=r"raised builtins\.LookupError: no such"
@@ -127,7 +121,7 @@ def test_an_actor_that_could_not_be_made_says_why() -> None:
     assert actors.get(Fragile.options(name="fragile").remote().pid.remote()) > 0
 
 
-def test_connections_to_actors_that_ended_are_forgotten() -> None:
+def test_connections_to_actors_that_ended_are_forgotten():
     for _ in range(3):
         fragile = Fragile.remote()
         assert actors.get(fragile.pid.remote()) > 0
@@ -137,7 +131,7 @@ def test_connections_to_actors_that_ended_are_forgotten() -> None:
         assert wait_until(lambda: not _Process.links)
 
 
-def test_other_processes_learn_how_an_actor_ended() -> None:
+def test_other_processes_learn_how_an_actor_ended():
     fragile = Fragile.options(name="fragile").remote()
     asker = Asker.remote()
     told = actors.get(asker.how_it_ends.remote(fragile, 7), timeout=20)
@@ -145,7 +139,7 @@ def test_other_processes_learn_how_an_actor_ended() -> None:
     assert "ended with exit code 7" in told
 
 
-def test_a_busy_actor_can_be_killed() -> None:
+def test_a_busy_actor_can_be_killed():
     fragile = Fragile.remote()
     pid = actors.get(fragile.pid.remote())
     answer = fragile.sleep.remote()
@@ -156,7 +150,7 @@ def test_a_busy_actor_can_be_killed() -> None:
     actors.kill(fragile)  # nothing to do
 
 
-def test_an_actor_can_be_killed_by_others_even_if_it_is_stopped() -> None:
+def test_an_actor_can_be_killed_by_others_even_if_it_is_stopped():
     fragile = Fragile.options(name="fragile").remote()
     os.kill(actors.get(fragile.pid.remote()), signal.SIGSTOP)
     actors.get(Asker.remote().kill.remote(fragile), timeout=20)
@@ -189,7 +183,7 @@ print(registry_of_this_process().directory, flush=True)
 """
 
 
-def run_driver(ending: str, options: str = "") -> tuple[int, int, str]:
+def run_driver(ending, options=""):
     script = _DRIVER.format(ending=ending, options=options)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
@@ -222,9 +216,7 @@ _SIGKILL = "os.kill(os.getpid(), signal.SIGKILL)"
         ),
     ],
 )
-def test_actors_end_with_the_process_that_made_them(
-    start_method: str, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actors_end_with_the_process_that_made_them(start_method, ending, monkeypatch):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     code, pid, folder = run_driver(ending)
     assert code == {"raise RuntimeError('end')": 1, _SIGKILL: -signal.SIGKILL}.get(ending, 0)
@@ -235,7 +227,7 @@ def test_actors_end_with_the_process_that_made_them(
 
 
 @pytest.mark.parametrize("ending", [pytest.param("pass", marks=pytest.mark.slow), _SIGKILL])
-def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str) -> None:
+def test_a_detached_actor_outlives_its_maker(detached_registry, ending):
     _, pid, _ = run_driver(ending, "lifetime='detached'")
     handle = actors.get_actor("held")
     assert actors.get(handle.get.remote(), timeout=20) == 42
@@ -250,9 +242,9 @@ def test_a_detached_actor_outlives_its_maker(detached_registry: str, ending: str
         handle.get.remote()
 
 
-def test_actors_that_ended_leave_no_file_behind(detached_registry: str) -> None:
+def test_actors_that_ended_leave_no_file_behind(detached_registry):
     """However they end; that is told to those who ask later, all the same."""
-    gone: list[tuple[Any, str]] = []
+    gone = []
     for ending, how in (("exit", "exit code 7"), ("kill", r"kill\(\)"), ("raise", "no such")):
         for options in ({}, {"name": ending}, {"lifetime": "detached"}):
             arguments = ("no such thing",) if ending == "raise" else ()
@@ -272,9 +264,7 @@ def test_actors_that_ended_leave_no_file_behind(detached_registry: str) -> None:
     assert wait_until(lambda: {path.name for path in Path(detached_registry).iterdir()} <= left)
 
 
-def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(
-    detached_registry: str,
-) -> None:
+def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(detached_registry):
     _, pid, _ = run_driver("pass", "lifetime='detached'")
     os.kill(pid, signal.SIGKILL)  # it is not watched any more
     assert wait_until(lambda: not is_process_alive(pid))
@@ -285,13 +275,13 @@ def test_traces_of_a_detached_actor_that_died_alone_go_with_the_next_one(
     )
 
 
-def test_a_folder_that_others_can_enter_is_refused(detached_registry: str) -> None:
+def test_a_folder_that_others_can_enter_is_refused(detached_registry):
     Path(detached_registry).chmod(0o755)
     with pytest.raises(actors.ActorError, match="can be entered by other users"):
         Fragile.options(name="held", lifetime="detached").remote()
 
 
-def test_fork_does_not_share_connections() -> None:
+def test_fork_does_not_share_connections():
     script = """
 import os
 from trainer import actors
@@ -324,7 +314,7 @@ print(status, actors.get(counter.inc.remote()))
     assert done.stdout.split() == ["0", "202"]
 
 
-def test_a_program_that_ends_ends_its_actors_though_their_folder_is_gone() -> None:
+def test_a_program_that_ends_ends_its_actors_though_their_folder_is_gone():
     script = """
 import os, shutil
 from trainer import actors

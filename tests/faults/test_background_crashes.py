@@ -1,13 +1,9 @@
 """Background saves that fail or are killed at any file operation, and how runs go on then."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,6 @@ from checkpoints import (
     read_checkpoint,
     verify,
 )
-from checkpoints.writer import BackgroundSave
 from tests.faults.test_checkpoint_crashes import EXIT_CODE, Interrupted, Recording, in_child
 from tests.small_runs import known
 from trainer import PPO, PPOConfig
@@ -31,25 +26,25 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks")
 class Pair(Checkpointable):
     """Two components of equal content."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def get_checkpointable_components(self) -> Any:
+    def get_checkpointable_components(self):
         return [("a", Number(self.value)), ("b", Number(self.value))]
 
-    def _start_save(self, save: BackgroundSave) -> None:
+    def _start_save(self, save):
         with signals_deferred():  # as algorithms do
             super()._start_save(save)
 
 
 class Number:
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def get_state(self) -> int:
+    def get_state(self):
         return self.value
 
-    def set_state(self, state: int) -> None:
+    def set_state(self, state):
         self.value = state
 
 
@@ -59,18 +54,18 @@ WAYS = [("error", "before"), ("error for good", "before"), ("exit", "before")]
 MORE_WAYS = [(how, when) for how, _ in WAYS for when in ("half", "after")]
 
 
-def mount(monkeypatch: pytest.MonkeyPatch, disk: Recording) -> None:
+def mount(monkeypatch, disk):
     monkeypatch.setattr("checkpoints.writer.FileSystem", lambda: disk)
 
 
-def save(path: Path, value: int) -> None:
+def save(path, value):
     pair = Pair(value)
     pair.save_to_path(path, background=True)
     pair.value = -1
     pair.finish_saving()
 
 
-def assert_whole(directory: Path, *values: int) -> None:
+def assert_whole(directory, *values):
     path = latest_checkpoint(directory)
     assert path is not None
     components = read_checkpoint(path).components
@@ -78,7 +73,7 @@ def assert_whole(directory: Path, *values: int) -> None:
     assert components["a"] in values
 
 
-def check(path: Path, number: int, how: str, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def check(path, number, how, when, monkeypatch):
     mount(monkeypatch, Recording())
     save(path / "c", OLD)
     mount(monkeypatch, Interrupted(number, when, how))
@@ -103,9 +98,7 @@ def check(path: Path, number: int, how: str, when: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("how", "when"), WAYS)
-def test_every_operation_that_fails_leaves_one_whole(
-    tmp_path: Path, how: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_operation_that_fails_leaves_one_whole(tmp_path, how, when, monkeypatch):
     recording = Recording()
     mount(monkeypatch, Recording())
     save(tmp_path / "c", OLD)
@@ -121,9 +114,7 @@ def test_every_operation_that_fails_leaves_one_whole(
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "when"), MORE_WAYS)
 @pytest.mark.parametrize("number", range(NUM_OPERATIONS))
-def test_every_operation_half_done_leaves_one_whole(
-    tmp_path: Path, number: int, how: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_operation_half_done_leaves_one_whole(tmp_path, number, how, when, monkeypatch):
     check(tmp_path, number, how, when, monkeypatch)
 
 
@@ -136,17 +127,17 @@ NUM_ITERATIONS = 4
 class Killing(Recording):
     """Kills the process at the operation of one number, in whichever thread."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         super().__init__()
         self._number = number
 
-    def step(self, name: str, path: Path, act: Any, half: Any = None) -> Any:
+    def step(self, name, path, act, half=None):
         if len(self.operations) == self._number:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(name, path, act, half)
 
 
-def train_to_the_end(directory: Path, disk: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+def train_to_the_end(directory, disk, monkeypatch):
     """As a user's script does: go on with the newest checkpoint, or begin."""
     mount(monkeypatch, disk)
     callback = PeriodicCheckpoint(directory / "run", every=1, keep_last=2, background=True)
@@ -162,9 +153,7 @@ def train_to_the_end(directory: Path, disk: Recording, monkeypatch: pytest.Monke
         (directory / "known").write_bytes(known(algo))
 
 
-def kill_again_and_again(
-    directory: Path, numbers: list[int], monkeypatch: pytest.MonkeyPatch
-) -> bytes:
+def kill_again_and_again(directory, numbers, monkeypatch):
     """Trains, killed at these operations of saving, one process after another; what it learnt."""
     for index, number in enumerate(numbers):
         disk = Killing(number)
@@ -180,24 +169,20 @@ def kill_again_and_again(
     return (directory / "known").read_bytes()
 
 
-def check_kills(directory: Path, numbers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def check_kills(directory, numbers, monkeypatch):
     (directory / "undisturbed").mkdir()
     (directory / "killed").mkdir()
     expected = kill_again_and_again(directory / "undisturbed", [], monkeypatch)
     assert kill_again_and_again(directory / "killed", numbers, monkeypatch) == expected
 
 
-def test_a_run_that_is_killed_while_it_saves_goes_on_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_killed_while_it_saves_goes_on_exactly(tmp_path, monkeypatch):
     check_kills(tmp_path, [2, 60, 17, 40], monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_that_are_killed_often_while_they_save_go_on_exactly(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_are_killed_often_while_they_save_go_on_exactly(seed, tmp_path, monkeypatch):
     rng = random.Random(seed)
     check_kills(tmp_path, [rng.randrange(90) for _ in range(6)], monkeypatch)
 
@@ -205,7 +190,7 @@ def test_runs_that_are_killed_often_while_they_save_go_on_exactly(
 # ---- interrupts
 
 
-def interrupt_at_random(directory: Path, seed: int, num_interrupts: int) -> None:
+def interrupt_at_random(directory, seed, num_interrupts):
     """Saves again and again, while interrupts come at any moment of it."""
     rng = random.Random(seed)
     pair = Pair(0)
@@ -237,8 +222,6 @@ def interrupt_at_random(directory: Path, seed: int, num_interrupts: int) -> None
     "seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 21))]
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files left open
-def test_interrupts_at_any_moment_leave_it_able_to_save(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupts_at_any_moment_leave_it_able_to_save(seed, tmp_path, monkeypatch):
     mount(monkeypatch, Recording())
     interrupt_at_random(tmp_path, seed, 60)

@@ -6,8 +6,6 @@ which what was not synced is gone or half there. Each before the operation takes
 (writes) and right after.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os
@@ -19,7 +17,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -46,51 +43,50 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks")
 class Recording(FileSystem):
     """Does everything except waiting for the disk, and keeps a list of what was done."""
 
-    def __init__(self) -> None:
-        self.operations: list[tuple[str, str]] = []
+    def __init__(self):
+        self.operations = []
 
-    def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
+    def step(self, name, path, act, half=None):
         """Do one operation; subclasses interrupt here. `half` does a part of it."""
         self.operations.append((name, path.name))
         return act()
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path):
         self.step("make_directory", path, lambda: FileSystem.make_directory(self, path))
 
-    def create_file(self, path: Path) -> BinaryIO:
-        file: BinaryIO = self.step("create", path, lambda: path.open("xb", buffering=0))
-        return file
+    def create_file(self, path):
+        return self.step("create", path, lambda: path.open("xb", buffering=0))
 
-    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+    def write(self, file, data):
         part = data[: len(data) // 2]
         self.step("write", Path(file.name), lambda: file.write(data), lambda: file.write(part))
 
-    def sync_file(self, file: BinaryIO) -> None:
+    def sync_file(self, file):
         self.step("sync", Path(file.name), lambda: None)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path):
         self.step("sync_directory", path, lambda: None)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source, target):
         self.step("replace", target, lambda: FileSystem.replace(self, source, target))
 
-    def remove_file(self, path: Path) -> None:
+    def remove_file(self, path):
         self.step("remove", path, lambda: FileSystem.remove_file(self, path))
 
-    def remove_directory(self, path: Path) -> None:
+    def remove_directory(self, path):
         self.step("remove_directory", path, lambda: FileSystem.remove_directory(self, path))
 
 
 class Interrupted(Recording):
     """Interrupts the operation of one number, before it, half-way through it, or after it."""
 
-    def __init__(self, number: int, when: str, how: str) -> None:
+    def __init__(self, number, when, how):
         super().__init__()
         self.number = number
         self._when = when
         self._how = how
 
-    def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
+    def step(self, name, path, act, half=None):
         number = len(self.operations)
         self.operations.append((name, path.name))
         if number == self.number:
@@ -105,7 +101,7 @@ class Interrupted(Recording):
             self._interrupt()
         return act()
 
-    def _interrupt(self) -> None:
+    def _interrupt(self):
         if self._how == "exit":
             os._exit(EXIT_CODE)
         if self._how == "keyboard":
@@ -113,7 +109,7 @@ class Interrupted(Recording):
         raise OSError(28, "No space left on device")
 
 
-def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
+def save(path, value, file_system=None):
     components = {"a/b": {"w": np.full(100, value), "v": np.full(3, value)}, "c": value}
     return write_checkpoint(
         path,
@@ -125,13 +121,13 @@ def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
     )
 
 
-def save_old(path: Path) -> None:
+def save_old(path):
     """The previous checkpoint, into which a user put notes."""
     save(path, OLD, Recording())
     (path / "notes.txt").write_text("good run")
 
 
-def found_values(directory: Path) -> list[int]:
+def found_values(directory):
     """The values of the checkpoints that are found, each read and verified completely."""
     values = []
     for found in find_checkpoints(directory):
@@ -142,7 +138,7 @@ def found_values(directory: Path) -> list[int]:
     return values
 
 
-def in_child(act: Callable[[], None]) -> int:
+def in_child(act):
     """Run `act` in a forked process and return its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # threads of BLAS are of no concern to file operations
@@ -160,17 +156,17 @@ def in_child(act: Callable[[], None]) -> int:
 # ---- every operation of everything that changes a checkpoint
 
 
-def nothing(folder: Path) -> None:
+def nothing(folder):
     """There was none."""
 
 
-def old(folder: Path) -> None:
+def old(folder):
     """The previous checkpoint, into which a user put notes."""
     save(folder / "c", OLD, Recording())
     (folder / "c" / "notes.txt").write_text("good run")
 
 
-def old_and_a_killed_save(folder: Path) -> None:
+def old_and_a_killed_save(folder):
     """The same, and what a killed process left of the next one."""
     old(folder)
     unfinished = folder / "c" / "files-2"
@@ -178,18 +174,18 @@ def old_and_a_killed_save(folder: Path) -> None:
     (unfinished / "a.b.state").write_bytes(b"torn")
 
 
-def save_new(folder: Path, files: FileSystem) -> None:
+def save_new(folder, files):
     """Save over what is there."""
     save(folder / "c", NEW, files)
 
 
-def remove(folder: Path, files: FileSystem) -> None:
+def remove(folder, files):
     """Remove what is there."""
     remove_checkpoint(folder / "c", files)
 
 
 Act = Callable[[Path, FileSystem], None]
-WORK: dict[str, tuple[Callable[[Path], None], Act, list[list[int]]]] = {
+WORK = {
     "first": (nothing, save_new, [[], [NEW]]),
     "replacement": (old, save_new, [[OLD], [NEW]]),
     "replacement after a killed one": (old_and_a_killed_save, save_new, [[OLD], [NEW]]),
@@ -198,7 +194,7 @@ WORK: dict[str, tuple[Callable[[Path], None], Act, list[list[int]]]] = {
 """What was there, what is done, and the values that may be found afterwards."""
 
 
-def operations_of(work: str, folder: Path) -> list[str]:
+def operations_of(work, folder):
     before, act, _ = WORK[work]
     folder.mkdir()
     before(folder)
@@ -219,7 +215,7 @@ NUM_OPERATIONS = {
 }
 
 
-def cases() -> list[Any]:
+def cases():
     """Every moment of every kind of work, in every way, without those that are the same."""
     found = []
     for work, when, how in itertools.product(
@@ -234,13 +230,8 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("has_locks", [True, False], ids=["locks", "no locks"])
 @pytest.mark.parametrize(("work", "when", "how"), cases())
 def test_whatever_is_interrupted_the_old_one_or_the_new_one_is_complete(
-    work: str,
-    when: str,
-    how: str,
-    has_locks: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    work, when, how, has_locks, tmp_path, monkeypatch
+):
     if not has_locks:
         monkeypatch.setattr("fcntl.flock", no_locks_here)
     operations = operations_of(work, tmp_path / "undisturbed")
@@ -255,9 +246,7 @@ def test_whatever_is_interrupted_the_old_one_or_the_new_one_is_complete(
         _interrupt_and_look(folder, work, Interrupted(number, when, how), how, has_locks=has_locks)
 
 
-def _interrupt_and_look(
-    folder: Path, work: str, faulty: Interrupted, how: str, *, has_locks: bool
-) -> None:
+def _interrupt_and_look(folder, work, faulty, how, *, has_locks):
     before, act, allowed = WORK[work]
     before(folder)
     finished = False
@@ -276,7 +265,7 @@ def _interrupt_and_look(
     _check_next_save(folder, is_exact=has_locks, has_notes=before is not nothing)
 
 
-def _check(folder: Path, allowed: list[list[int]], *, has_notes: bool) -> None:
+def _check(folder, allowed, *, has_notes):
     values = found_values(folder)
     assert values in allowed, folder.name
     if values:
@@ -287,7 +276,7 @@ def _check(folder: Path, allowed: list[list[int]], *, has_notes: bool) -> None:
     assert (folder / "c" / "notes.txt").exists() == has_notes
 
 
-def _check_next_save(folder: Path, *, is_exact: bool, has_notes: bool) -> None:
+def _check_next_save(folder, *, is_exact, has_notes):
     notes = folder / "c" / "notes.txt"
     if has_notes and list((folder / "c").iterdir()) == [notes]:  # no checkpoint is left
         with pytest.raises(CheckpointWriteError, match="not empty and not a checkpoint"):
@@ -305,15 +294,15 @@ def _check_next_save(folder: Path, *, is_exact: bool, has_notes: bool) -> None:
     assert notes.exists() == has_notes
 
 
-def no_locks_here(*_: Any) -> None:
+def no_locks_here(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
-def test_removing_the_previous_one_first_would_lose_everything(tmp_path: Path) -> None:
+def test_removing_the_previous_one_first_would_lose_everything(tmp_path):
     """Negative control: these tests do notice a save that is not crash-safe."""
 
     class Careless(Interrupted):
-        def create_file(self, path: Path) -> BinaryIO:
+        def create_file(self, path):
             (tmp_path / "c" / "manifest.json").unlink(missing_ok=True)
             return super().create_file(path)
 
@@ -337,43 +326,43 @@ class Disk(FileSystem):
     synced has any part of its content.
     """
 
-    def __init__(self, number: int, rng: random.Random) -> None:
+    def __init__(self, number, rng):
         self.number = number
         self._rng = rng
-        self._undo: dict[Path, list[Callable[[], object]]] = defaultdict(list)
-        self._unsynced: dict[Path, Path] = {}
+        self._undo = defaultdict(list)
+        self._unsynced = {}
         self.num_operations = 0
 
-    def _step(self) -> None:
+    def _step(self):
         if self.num_operations == self.number:
             raise Cut
         self.num_operations += 1
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path):
         self._step()
         super().make_directory(path)
         self._undo[path.parent].append(lambda: shutil.rmtree(path))
 
-    def create_file(self, path: Path) -> BinaryIO:
+    def create_file(self, path):
         self._step()
         file = path.open("xb", buffering=0)
         self._unsynced[path] = path
         self._undo[path.parent].append(lambda: path.unlink(missing_ok=True))
         return file
 
-    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+    def write(self, file, data):
         self._step()
         super().write(file, data)
 
-    def sync_file(self, file: BinaryIO) -> None:
+    def sync_file(self, file):
         self._step()
         self._unsynced.pop(Path(file.name), None)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path):
         self._step()
         self._undo.pop(path, None)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source, target):
         self._step()
         before = target.read_bytes() if target.exists() else None
         super().replace(source, target)
@@ -381,7 +370,7 @@ class Disk(FileSystem):
             lambda: target.unlink() if before is None else target.write_bytes(before)
         )
 
-    def remove_file(self, path: Path) -> None:
+    def remove_file(self, path):
         self._step()
         data = path.read_bytes()
         super().remove_file(path)
@@ -389,14 +378,14 @@ class Disk(FileSystem):
             lambda: path.write_bytes(data) if path.parent.is_dir() else None
         )
 
-    def remove_directory(self, path: Path) -> None:
+    def remove_directory(self, path):
         self._step()
         undo = self._undo.pop(path, [])
         super().remove_directory(path)
         self._undo[path.parent].append(path.mkdir)
         self._undo[path] = undo
 
-    def cut(self) -> None:
+    def cut(self):
         """What was not synced is lost, or a part of it."""
         for path in self._unsynced:
             if path.exists():
@@ -409,7 +398,7 @@ class Disk(FileSystem):
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_a_power_cut_leaves_the_old_one_or_the_new_one(work: str, tmp_path: Path) -> None:
+def test_a_power_cut_leaves_the_old_one_or_the_new_one(work, tmp_path):
     before, act, allowed = WORK[work]
     rng = random.Random(20261124)
     for number, again in itertools.product(range(NUM_OPERATIONS[work]), range(6)):
@@ -425,7 +414,7 @@ def test_a_power_cut_leaves_the_old_one_or_the_new_one(work: str, tmp_path: Path
         _check_next_save(folder, is_exact=True, has_notes=before is not nothing)
 
 
-def test_a_power_cut_after_a_save_that_was_killed_before_its_last_sync(tmp_path: Path) -> None:
+def test_a_power_cut_after_a_save_that_was_killed_before_its_last_sync(tmp_path):
     """The new manifest may still be lost, and the old one needs its files."""
     rng = random.Random(20261125)
     last = NUM_OPERATIONS["replacement"] - 6
@@ -444,9 +433,9 @@ def test_a_power_cut_after_a_save_that_was_killed_before_its_last_sync(tmp_path:
         _check(folder, [[OLD], [NEW]], has_notes=True)
 
 
-def test_negative_control_without_syncing_a_power_cut_loses_both(tmp_path: Path) -> None:
+def test_negative_control_without_syncing_a_power_cut_loses_both(tmp_path):
     class Lazy(Disk):
-        def sync_file(self, file: BinaryIO) -> None:
+        def sync_file(self, file):
             pass
 
     rng, found = random.Random(1), set()
@@ -467,7 +456,7 @@ def test_negative_control_without_syncing_a_power_cut_loses_both(tmp_path: Path)
 # ---- who may remove what
 
 
-def test_what_is_being_written_and_what_others_put_there_stays(tmp_path: Path) -> None:
+def test_what_is_being_written_and_what_others_put_there_stays(tmp_path):
     path = save(tmp_path / "c", OLD)
     for number in (4, 5, 6):
         (path / f"files-{number}").mkdir()
@@ -482,7 +471,7 @@ def test_what_is_being_written_and_what_others_put_there_stays(tmp_path: Path) -
     assert found_values(tmp_path) == [NEW]
 
 
-def test_links_to_folders_are_no_folders_of_saves(tmp_path: Path) -> None:
+def test_links_to_folders_are_no_folders_of_saves(tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "a.state").write_text("precious")
@@ -492,7 +481,7 @@ def test_links_to_folders_are_no_folders_of_saves(tmp_path: Path) -> None:
     assert (mine / "a.state").read_text() == "precious"
 
 
-def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> None:
+def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path):
     save(tmp_path / "whole", OLD)
     for name in ("killed", "alive", "mine"):
         (tmp_path / name / "files-1").mkdir(parents=True)
@@ -505,7 +494,7 @@ def test_what_killed_saves_left_in_a_directory_is_removed(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive", "empty", "mine", "whole"]
 
 
-def test_a_removal_that_is_killed_at_any_moment_leaves_nothing_for_ever(tmp_path: Path) -> None:
+def test_a_removal_that_is_killed_at_any_moment_leaves_nothing_for_ever(tmp_path):
     for number in range(NUM_OPERATIONS["removal"] - 1):  # without notes, the directory goes, too
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -517,7 +506,7 @@ def test_a_removal_that_is_killed_at_any_moment_leaves_nothing_for_ever(tmp_path
         assert len(list(folder.iterdir())) == len(found_values(folder)), number
 
 
-def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path: Path) -> None:
+def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path):
     lock = PathLock(tmp_path)
     released, gone_on = os.pipe()
     with warnings.catch_warnings():
@@ -542,13 +531,13 @@ def test_a_process_that_was_forked_while_saving_does_not_hold_the_lock(tmp_path:
 
 
 @pytest.mark.parametrize("takes", ["the folder", "all"])
-def test_a_new_folder_that_is_taken_for_abandoned_is_made_again(tmp_path: Path, takes: str) -> None:
+def test_a_new_folder_that_is_taken_for_abandoned_is_made_again(tmp_path, takes):
     """Between its making and its locking, a save of another process may clear up."""
 
     class Cleared(Recording):
         num_left = 3
 
-        def make_directory(self, path: Path) -> None:
+        def make_directory(self, path):
             super().make_directory(path)
             if path.parent.name == "c" and self.num_left:
                 self.num_left -= 1
@@ -573,7 +562,7 @@ while True:
 """
 
 
-def test_process_killed_while_saving_again_and_again_leaves_one_complete(tmp_path: Path) -> None:
+def test_process_killed_while_saving_again_and_again_leaves_one_complete(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", KILLED_SAVER, str(tmp_path / "c")]
     for saves_before_kill in (1, 3):

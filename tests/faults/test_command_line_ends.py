@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM on the command line: a checkpoint, a message, three seconds, nothing left."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -12,7 +10,7 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -95,7 +93,7 @@ class Ended(NamedTuple):
     lasted_s: float
 
 
-def started(folder: Path, env: str, *words: Any, runners: int = 2) -> subprocess.Popen[str]:
+def started(folder, env, *words, runners=2):
     (folder / "my_envs.py").write_text(ENVS)
     line = command(
         "train", "--env", f"my_envs.{env}", *SMALL, "--num-env-runners", runners,
@@ -114,14 +112,14 @@ def started(folder: Path, env: str, *words: Any, runners: int = 2) -> subprocess
     )
 
 
-def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def send(process, number):
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does: the runners get it, too
     else:
         process.send_signal(number)
 
 
-def ended(process: subprocess.Popen[str], *numbers: signal.Signals) -> Ended:
+def ended(process, *numbers):
     """Sends signals; returns when everyone has closed the pipes: no process is left."""
     since = time.monotonic()
     for count, number in enumerate(numbers):
@@ -135,12 +133,12 @@ def ended(process: subprocess.Popen[str], *numbers: signal.Signals) -> Ended:
     return Ended(process.returncode, out, errors, time.monotonic() - since)
 
 
-def once_there(process: subprocess.Popen[str], folder: Path) -> subprocess.Popen[str]:
+def once_there(process, folder):
     assert wait_until(lambda: (folder / "is_there").exists(), within_s=30)
     return process
 
 
-WHERE: dict[str, tuple[str, int, list[str]]] = {
+WHERE = {
     "sampling": ("StuckInStep", 2, []),
     "sampling in the main process": ("StuckInStep", 0, []),
     "learning": ("Announcing", 2, ["--set", "num_epochs=1000000"]),
@@ -159,7 +157,7 @@ WHERE: dict[str, tuple[str, int, list[str]]] = {
 DEFAULT = {("sampling", signal.SIGINT), ("evaluation beside training", signal.SIGTERM)}
 
 
-def place(where: str, number: signal.Signals) -> Any:
+def place(where, number):
     marks = () if (where, number) in DEFAULT else (pytest.mark.slow,)
     return pytest.param(where, number, id=f"{where}-{number.name}", marks=marks)
 
@@ -168,9 +166,7 @@ def place(where: str, number: signal.Signals) -> Any:
     ("where", "number"),
     [place(where, number) for where in WHERE for number in (signal.SIGINT, signal.SIGTERM)],
 )
-def test_the_first_signal_leaves_a_checkpoint_and_ends_in_time(
-    where: str, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_the_first_signal_leaves_a_checkpoint_and_ends_in_time(where, number, tmp_path):
     env, runners, words = WHERE[where]
     process = once_there(started(tmp_path, env, *words, runners=runners), tmp_path)
     found = ended(process, number)
@@ -184,11 +180,11 @@ def test_the_first_signal_leaves_a_checkpoint_and_ends_in_time(
     verify(saved)
 
 
-def test_what_is_waited_for_leaves_a_second_for_all_the_rest() -> None:
+def test_what_is_waited_for_leaves_a_second_for_all_the_rest():
     assert training_run._FINISHING_S + training_run._STOPPING_S <= LIMIT_S - 1.0
 
 
-def test_a_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_ends_at_once(tmp_path, monkeypatch):
     # After the first one, the run would wait for the iteration until the test gives up.
     waiting = ENVS.replace(f"_FINISHING_S = {FINISHING_S}", "_FINISHING_S = 600.0")
     monkeypatch.setattr(sys.modules[__name__], "ENVS", waiting)
@@ -199,7 +195,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found.lasted_s < 20.0
 
 
-def in_terminal(folder: Path, *before: str) -> tuple[subprocess.Popen[bytes], int]:
+def in_terminal(folder, *before):
     """A run as the leader of a terminal of its own, and the other end of the terminal."""
     ours, theirs = os.openpty()
     line = command("train", "--env", "CartPole-v1", *SMALL, "--num-env-runners", 2, "--run-dir")
@@ -217,7 +213,7 @@ def in_terminal(folder: Path, *before: str) -> tuple[subprocess.Popen[bytes], in
     return process, ours
 
 
-def test_a_closed_terminal_leaves_a_checkpoint_of_the_last_iteration(tmp_path: Path) -> None:
+def test_a_closed_terminal_leaves_a_checkpoint_of_the_last_iteration(tmp_path):
     process, terminal = in_terminal(tmp_path)
     results = tmp_path / "run" / "results.jsonl"
     assert wait_until(lambda: results.exists() and results.read_text().count("\n") >= 2)
@@ -236,7 +232,7 @@ def test_a_closed_terminal_leaves_a_checkpoint_of_the_last_iteration(tmp_path: P
     assert faults["num_remote_worker_restarts"] == 0, "no runner hears of it"
 
 
-def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path):
     process, terminal = in_terminal(tmp_path, "nohup")
     results = tmp_path / "run" / "results.jsonl"
     assert wait_until(lambda: results.exists() and results.read_text().count("\n") >= 1)
@@ -256,9 +252,7 @@ def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
         pytest.param("StuckInClose", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_before_or_after_the_run_is_one_word(
-    env: str, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_signal_before_or_after_the_run_is_one_word(env, number, tmp_path):
     process = once_there(started(tmp_path, env, "--stop-iterations", 1), tmp_path)
     found = ended(process, number)
     assert found.code == 130
@@ -271,7 +265,7 @@ def test_a_signal_before_or_after_the_run_is_one_word(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_a_signal_at_any_moment_ends_in_time(seed: int, tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_ends_in_time(seed, tmp_path):
     rng = np.random.default_rng(seed)
     number = signal.Signals(rng.choice([signal.SIGINT, signal.SIGTERM]))
     words = ["--stop-iterations", 1000, "--checkpoint-every", 1, "--set", "evaluation_interval=1"]

@@ -1,21 +1,18 @@
 """What failed is kept in a file, and plays again in the main process: the same episode and step."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoints import CheckpointCorruptError, encode
 from tests import command_line
 from tests.small_runs import small_ppo
-from trainer import ConfigError, PPOConfig, RunnerLostError
+from trainer import ConfigError, RunnerLostError
 from trainer.testing import CountdownEnv, FailingEnv, InjectedFaultError, RestlessEnv
 
 pytestmark = pytest.mark.process
@@ -27,18 +24,18 @@ class BadEpisode(CountdownEnv):
     Settings: how, "raise" or "kill"; is_armed, whether it fails at all.
     """
 
-    played: list[tuple[int, int]] = []  # noqa: RUF012 - of this process
+    played = []
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 6})
         self._how = env_config.get("how", "raise")
         self._is_armed = env_config.get("is_armed", True)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.seed = seed or 0
         return super().reset(seed=seed)
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if self.seed % 12 == 1 and self.steps == 2 and self._is_armed:
             type(self).played.append((self.seed, int(action)))
             if self._how == "kill":
@@ -47,7 +44,7 @@ class BadEpisode(CountdownEnv):
         return super().step(action)
 
 
-def config(folder: Path, num_env_runners: int, **settings: Any) -> PPOConfig:
+def config(folder, num_env_runners, **settings):
     how = settings.pop("how", "raise")
     made = small_ppo(num_env_runners, env=BadEpisode, batch=24, env_config={"how": how}, seed=3)
     made.env_runners(num_envs_per_env_runner=2, observation_filter="MeanStdFilter")
@@ -55,12 +52,12 @@ def config(folder: Path, num_env_runners: int, **settings: Any) -> PPOConfig:
     return made.update_from_dict(settings)
 
 
-def train(algo: Any, iterations: int) -> None:
+def train(algo, iterations):
     for _ in range(iterations):
         algo.train()
 
 
-def train_until_it_fails(algo: Any, error: type[Exception]) -> str:
+def train_until_it_fails(algo, error):
     with pytest.raises(error) as raised:
         train(algo, 20)
     assert algo.training_iteration > 0, "weights and running episodes are not the first ones"
@@ -68,9 +65,7 @@ def train_until_it_fails(algo: Any, error: type[Exception]) -> str:
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_what_was_raised_is_raised_again_in_the_main_process(
-    num_env_runners: int, tmp_path: Path
-) -> None:
+def test_what_was_raised_is_raised_again_in_the_main_process(num_env_runners, tmp_path):
     with config(tmp_path, num_env_runners).build_algo() as algo:
         told = train_until_it_fails(algo, InjectedFaultError)
         (file,) = tmp_path.iterdir()
@@ -81,15 +76,13 @@ def test_what_was_raised_is_raised_again_in_the_main_process(
         assert encode(algo.env_runner_group.get_state()) == before
 
 
-def test_what_killed_a_process_is_played_again_up_to_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_killed_a_process_is_played_again_up_to_there(tmp_path, monkeypatch):
     with config(tmp_path, 1, how="kill", num_envs_per_env_runner=1).build_algo() as algo:
         told = train_until_it_fails(algo, RunnerLostError)
     (file,) = tmp_path.iterdir()
     assert str(file) in told
 
-    def stop(pid: int, number: int) -> None:
+    def stop(pid, number):
         raise InterruptedError(int(number))
 
     monkeypatch.setattr(os, "kill", stop)
@@ -103,7 +96,7 @@ def test_what_killed_a_process_is_played_again_up_to_there(
     assert f"seed {seed}" in told
 
 
-def test_episodes_given_up_with_their_sub_env_are_kept(tmp_path: Path) -> None:
+def test_episodes_given_up_with_their_sub_env_are_kept(tmp_path):
     made = config(tmp_path, 0, restart_failed_sub_environments=True)
     with made.build_algo() as algo:
         while not algo.train()["fault_tolerance/num_episodes_lost"]:
@@ -113,7 +106,7 @@ def test_episodes_given_up_with_their_sub_env_are_kept(tmp_path: Path) -> None:
             algo.replay_episode(file)
 
 
-def test_an_evaluation_is_played_again_by_an_evaluation_runner(tmp_path: Path) -> None:
+def test_an_evaluation_is_played_again_by_an_evaluation_runner(tmp_path):
     made = config(tmp_path, 0, evaluation_duration=30)
     with made.build_algo() as algo:
         with pytest.raises(InjectedFaultError) as told:
@@ -125,7 +118,7 @@ def test_an_evaluation_is_played_again_by_an_evaluation_runner(tmp_path: Path) -
         assert str(again.value) == str(told.value)
 
 
-def test_what_does_not_fail_again_is_handed_out(tmp_path: Path) -> None:
+def test_what_does_not_fail_again_is_handed_out(tmp_path):
     with config(tmp_path, 0).build_algo() as algo:
         train_until_it_fails(algo, InjectedFaultError)
     (file,) = tmp_path.iterdir()
@@ -134,22 +127,20 @@ def test_what_does_not_fail_again_is_handed_out(tmp_path: Path) -> None:
     assert sum(map(len, episodes)) == 24
 
 
-def test_without_the_setting_nothing_is_kept(tmp_path: Path) -> None:
+def test_without_the_setting_nothing_is_kept(tmp_path):
     with config(tmp_path, 0, crash_dir=None).build_algo() as algo:
         train_until_it_fails(algo, InjectedFaultError)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_directory_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     (tmp_path / "file").touch()
     with config(tmp_path, 0, crash_dir=str(tmp_path / "file" / "below")).build_algo() as algo:
         train_until_it_fails(algo, InjectedFaultError)
     assert "What env runner 0 was asked could not be kept: " in caplog.text
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path):
     with config(tmp_path, 0).build_algo() as algo:
         with pytest.raises(ConfigError, match="cannot be read: No such file"):
             algo.replay_episode(tmp_path / "nothing")
@@ -176,7 +167,7 @@ def make():
 """
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "trainer.cli", "replay-episode", *arguments],
         cwd=folder,
@@ -188,9 +179,9 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path):
     (tmp_path / "config_of_crashes.py").write_text(CONFIG_MODULE)
-    settings: dict[str, Any] = {
+    settings = {
         "env_config": {"where": "step", "at_step": 3},
         "crash_dir": str(tmp_path),
     }
@@ -217,7 +208,7 @@ def test_the_command_line_raises_it_again_and_says_what_it_needs(tmp_path: Path)
     assert told in wrong.stderr
 
 
-def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_path: Path) -> None:
+def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_path):
     with config(tmp_path, 0).build_algo() as algo:
         train_until_it_fails(algo, InjectedFaultError)
         (file,) = tmp_path.iterdir()
@@ -232,14 +223,14 @@ def test_the_random_numbers_of_the_process_go_on_as_if_nothing_was_played(tmp_pa
 class BadState(RestlessEnv):
     """Fails where a number from its own generator says so: only its state leads there again."""
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         answer = super().step(action)
         if answer[0][1] > 0.72 and self.steps > 2:
             raise InjectedFaultError(f"step {self.steps}, {answer[0][1]}")
         return answer
 
 
-def test_an_env_is_put_back_by_its_state_to_fail_again(tmp_path: Path) -> None:
+def test_an_env_is_put_back_by_its_state_to_fail_again(tmp_path):
     env_config = {"num_envs_per_env_runner": 2, "min_length": 9}
     with config(tmp_path, 0, env=BadState, env_config=env_config).build_algo() as algo:
         told = train_until_it_fails(algo, InjectedFaultError)

@@ -5,17 +5,13 @@ for every number that a disk may give. What each file operation does is in
 `test_checkpoint_crashes.py`.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -40,27 +36,27 @@ LARGE = {"w": np.arange(30_000.0)}
 """240 kB: more than the limits below."""
 
 
-def save(path: Path, value: int, state: Any = None, **options: Any) -> Path:
+def save(path, value, state=None, **options):
     components = {"a": state, "c": value}
     return write_checkpoint(
         path, components=components, metadata={"training_iteration": value}, **options
     )
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 # ---- every number at every operation
 
 
-def make_files_refuse(error: int, operation: str) -> FileSystem:
+def make_files_refuse(error, operation):
     """Files of which one operation fails the first time that it comes."""
 
     class Refusing(Recording):
         has_failed = False
 
-        def step(self, name: str, path: Path, act: Callable[[], Any], half: Any = None) -> Any:
+        def step(self, name, path, act, half=None):
             if name == operation and not self.has_failed:
                 self.has_failed = True
                 if half is not None:
@@ -97,9 +93,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("operation", "error"), REFUSED, ids=[f"{name}-{errno.errorcode[no]}" for name, no in REFUSED]
 )
-def test_a_save_that_is_refused_says_why_and_leaves_what_was_there(
-    operation: str, error: int, tmp_path: Path
-) -> None:
+def test_a_save_that_is_refused_says_why_and_leaves_what_was_there(operation, error, tmp_path):
     path = save(tmp_path / "c", 1)
     with pytest.raises(CheckpointWriteError) as caught:
         save(path, 2, file_system=make_files_refuse(error, operation))
@@ -117,9 +111,7 @@ def test_a_save_that_is_refused_says_why_and_leaves_what_was_there(
 
 @pytest.mark.parametrize("operation", AFTERWARDS)
 @pytest.mark.parametrize("error", NUMBERS, ids=lambda number: errno.errorcode[number])
-def test_what_cannot_be_removed_goes_with_the_next_save(
-    operation: str, error: int, tmp_path: Path
-) -> None:
+def test_what_cannot_be_removed_goes_with_the_next_save(operation, error, tmp_path):
     path = save(tmp_path / "c", 1)
     save(path, 2, file_system=make_files_refuse(error, operation))
     assert verify(path).training_iteration == 2
@@ -157,7 +149,7 @@ FOLDER = Path(sys.argv[1])
 """
 
 
-def in_a_child(folder: Path, code: str, *before: str) -> str:
+def in_a_child(folder, code, *before):
     done = subprocess.run(
         [*before, sys.executable, "-c", IN_A_CHILD + code, str(folder)],
         cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False,
@@ -166,7 +158,7 @@ def in_a_child(folder: Path, code: str, *before: str) -> str:
     return done.stdout
 
 
-def skip_unless(*command: str) -> None:
+def skip_unless(*command):
     """Skips a test on a machine that does not let us."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"no {command[0]} here")
@@ -176,7 +168,7 @@ def skip_unless(*command: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files(tmp_path):
     code = """
 import resource
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -193,7 +185,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 3
 
 
 @pytest.mark.slow
-def test_a_limit_on_open_files(tmp_path: Path) -> None:
+def test_a_limit_on_open_files(tmp_path):
     code = """
 import os, resource
 save(1, 10)
@@ -210,7 +202,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 3
     assert "Too many open files" in in_a_child(tmp_path, code)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     skip_unless("unshare", "--mount")
     code = """
 import subprocess
@@ -232,7 +224,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 5
 
 
 @pytest.mark.slow
-def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
+def test_a_disk_that_becomes_read_only(tmp_path):
     skip_unless("unshare", "--mount")
     code = """
 import subprocess
@@ -249,8 +241,8 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 3
     assert "Read-only file system" in in_a_child(tmp_path, code, "unshare", "--mount")
 
 
-def test_a_directory_without_the_right_to_write(tmp_path: Path) -> None:
-    root: tuple[str, ...] = ()
+def test_a_directory_without_the_right_to_write(tmp_path):
+    root = ()
     if os.geteuid() == 0:  # whom rights do not stop otherwise
         root = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
         skip_unless(*root)
@@ -287,9 +279,7 @@ assert verify(latest_checkpoint(FOLDER)).training_iteration == 3
         (lambda folder: Path("/proc/c"), "No such file|Permission denied|Read-only"),
     ],
 )  # fmt: skip
-def test_impossible_paths_are_told(
-    make_path: Callable[[Path], Path], text: str, tmp_path: Path
-) -> None:
+def test_impossible_paths_are_told(make_path, text, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     path = make_path(tmp_path)
@@ -302,7 +292,7 @@ def test_impossible_paths_are_told(
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", "naïve", "line\nend", "files-1", "%2E", "-rf"])
-def test_odd_names_are_possible_and_survive_a_crash(name: Any, tmp_path: Path) -> None:
+def test_odd_names_are_possible_and_survive_a_crash(name, tmp_path):
     path = tmp_path / os.fsdecode(name)
     try:
         save(path, 1)
@@ -310,7 +300,7 @@ def test_odd_names_are_possible_and_survive_a_crash(name: Any, tmp_path: Path) -
         pytest.skip("this file system refuses the name")
 
     class Dying(Recording):
-        def replace(self, source: Path, target: Path) -> None:
+        def replace(self, source, target):
             os._exit(0)  # just before the new one is there
 
     pid = os.fork()
@@ -332,14 +322,14 @@ def test_odd_names_are_possible_and_survive_a_crash(name: Any, tmp_path: Path) -
 class Reluctant(io.FileIO):
     """Takes few bytes at a time, as pipes and some network file systems do."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data):
         return super().write(memoryview(data)[:1000])
 
 
 @pytest.mark.parametrize("is_buffered", [True, False])
-def test_files_that_take_little_at_a_time_get_everything(is_buffered: bool, tmp_path: Path) -> None:
+def test_files_that_take_little_at_a_time_get_everything(is_buffered, tmp_path):
     class InPieces(FileSystem):
-        def create_file(self, path: Path) -> BinaryIO:
+        def create_file(self, path):
             raw = Reluctant(path, "xb")
             return io.BufferedWriter(raw) if is_buffered else raw
 
@@ -349,14 +339,14 @@ def test_files_that_take_little_at_a_time_get_everything(is_buffered: bool, tmp_
 
 
 class FullInTheMiddle(FileSystem):
-    def write(self, file: BinaryIO, data: bytes | memoryview) -> None:
+    def write(self, file, data):
         super().write(file, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_negative_control_a_half_written_file_is_never_a_checkpoint(tmp_path: Path) -> None:
+def test_negative_control_a_half_written_file_is_never_a_checkpoint(tmp_path):
     class NeverTidy(FullInTheMiddle):
-        def remove_file(self, path: Path) -> None:
+        def remove_file(self, path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(CheckpointWriteError, match="No space left"):

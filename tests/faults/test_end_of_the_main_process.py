@@ -1,7 +1,5 @@
 """The main process is ended from outside: no process of its stays behind, and nothing complains."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,7 +59,7 @@ while True:
 _IS_OF_THE_TRACKER = re.compile(r"resource_tracker: .* leaked semaphore|^  warnings\.warn\(")
 
 
-def semaphores_of(pid: int) -> list[Path]:
+def semaphores_of(pid):
     """The files of those that a process has open; none where there is no /proc."""
     maps = Path(f"/proc/{pid}/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
@@ -75,7 +72,7 @@ def semaphores_of(pid: int) -> list[Path]:
     return found
 
 
-def case(number: signal.Signals, start_method: str, seconds: float) -> Any:
+def case(number, start_method, seconds):
     default = {(signal.SIGTERM, "forkserver", 60.0), (signal.SIGKILL, "spawn", 60.0)}
     marks = () if (number, start_method, seconds) in default else (pytest.mark.slow,)
     name = f"{number.name}-{start_method}-{'evaluating' if seconds > 1 else 'working'}"
@@ -91,9 +88,7 @@ def case(number: signal.Signals, start_method: str, seconds: float) -> Any:
         for seconds in (60.0, 0.001)
     ],
 )
-def test_runners_and_actors_end_with_the_main_process(
-    number: signal.Signals, start_method: str, seconds: float
-) -> None:
+def test_runners_and_actors_end_with_the_main_process(number, start_method, seconds):
     parent = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.replace("SECONDS", str(seconds))],
         env={**os.environ, START_METHOD_VARIABLE: start_method},

@@ -1,7 +1,5 @@
 """Processes that an env starts end with its runner, however the runner or the main process ends."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal
@@ -9,13 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from trainer import Algorithm, PPOConfig, actors
+from trainer import PPOConfig, actors
 from trainer.runtime import process_start as process_groups
 from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.envs import CountdownEnv
@@ -31,7 +27,7 @@ both_ways = pytest.mark.parametrize(
 class SimulatorEnv(CountdownEnv):
     """Starts two processes: one that belongs to it, and one that is to outlive it."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.folder = Path(env_config["folder"])
         for name, is_detached in (("own", False), ("detached", True)):
@@ -43,54 +39,53 @@ class SimulatorEnv(CountdownEnv):
         if env_config.get("hangs"):
             atexit.register(time.sleep, 60)
 
-    def note(self, name: str, number: int) -> None:
+    def note(self, name, number):
         with (self.folder / name).open("a") as file:
             file.write(f"{number}\n")
 
-    def close(self) -> None:
+    def close(self):
         self.note("closed", 1)
 
 
-def noted(folder: Path, name: str) -> list[int]:
+def noted(folder, name):
     file = folder / name
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 @pytest.fixture
-def short_folder() -> Iterator[Path]:
+def short_folder():
     """A path with room for the name of a socket: 108 bytes in all, and pytest's own are long."""
     with tempfile.TemporaryDirectory(prefix="lt-") as name:
         yield Path(name)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     yield tmp_path
     for pid in noted(tmp_path, "own") + noted(tmp_path, "detached"):
         if is_process_alive(pid):
             os.kill(pid, signal.SIGKILL)
 
 
-def build(folder: Path, **env_config: Any) -> Algorithm:
+def build(folder, **env_config):
     config = PPOConfig().environment(SimulatorEnv, env_config={"folder": str(folder), **env_config})
     config.env_runners(num_env_runners=1)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
-    algo: Algorithm = config.training(model={"fcnet_hiddens": [8]}).build_algo()
-    return algo
+    return config.training(model={"fcnet_hiddens": [8]}).build_algo()
 
 
-def runner_pid(algo: Algorithm) -> int:
+def runner_pid(algo):
     return algo.env_runner_group.env_runner_pids()[1]
 
 
-def all_ended(pids: list[int]) -> bool:
+def all_ended(pids):
     return wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
 
 
 @both_ways
 def test_stop_closes_envs_runs_atexit_handlers_and_ends_what_is_left(
-    start_method: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    start_method, folder, monkeypatch
+):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     build(folder).stop()
     assert noted(folder, "closed") == noted(folder, "handler") == [1]
@@ -99,8 +94,8 @@ def test_stop_closes_envs_runs_atexit_handlers_and_ends_what_is_left(
 
 
 def test_an_atexit_handler_that_hangs_is_waited_for_no_longer_than_an_env_that_closes(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, caplog, monkeypatch
+):
     monkeypatch.setattr("trainer.runner_group.runners.CLOSING_S", 0.3)
     algo = build(folder, hangs=True)
     begun_at = time.monotonic()
@@ -110,9 +105,7 @@ def test_an_atexit_handler_that_hangs_is_waited_for_no_longer_than_an_env_that_c
 
 
 @both_ways
-def test_a_killed_runner_takes_its_simulators_along(
-    start_method: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_runner_takes_its_simulators_along(start_method, folder, monkeypatch):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     with build(folder) as algo:
         (simulator,) = noted(folder, "own")
@@ -125,15 +118,13 @@ def test_a_killed_runner_takes_its_simulators_along(
     assert noted(folder, "closed") == [1]
 
 
-def test_simulators_of_an_idle_runner_that_is_killed_end_although_nobody_asks_for_it(
-    folder: Path,
-) -> None:
+def test_simulators_of_an_idle_runner_that_is_killed_end_although_nobody_asks_for_it(folder):
     with build(folder) as algo:
         os.kill(runner_pid(algo), signal.SIGKILL)
         assert all_ended(noted(folder, "own"))
 
 
-def test_a_killed_reaper_is_replaced(folder: Path) -> None:
+def test_a_killed_reaper_is_replaced(folder):
     with build(folder) as algo:
         algo.train()
         first = process_groups.reaper_pid()
@@ -148,9 +139,9 @@ def test_a_killed_reaper_is_replaced(folder: Path) -> None:
         assert all_ended(noted(folder, "own"))
 
 
-def test_what_an_actor_started_ends_with_it(folder: Path) -> None:
+def test_what_an_actor_started_ends_with_it(folder):
     class Starter:
-        def pids(self) -> tuple[int, int]:
+        def pids(self):
             return os.getpid(), subprocess.Popen(["sleep", "60"]).pid
 
     for end in (lambda handle, _: actors.kill(handle), lambda _, pid: os.kill(pid, signal.SIGKILL)):
@@ -181,8 +172,8 @@ sys.stdin.read()
     ],
 )
 def test_simulators_and_folders_go_with_a_killed_main_process(
-    start_method: str, whom: str, folder: Path, short_folder: Path
-) -> None:
+    start_method, whom, folder, short_folder
+):
     temporary = short_folder
     main = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(folder)],

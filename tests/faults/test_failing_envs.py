@@ -1,30 +1,25 @@
 """Envs that fail always, or too often: training ends with the original error, and soon."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.small_runs import small_ppo
-from trainer import PPOConfig, RunnerFailedError
+from trainer import RunnerFailedError
 from trainer.testing import CountdownEnv, Fault, InjectedFaultError, no_leaks, with_faults
 
 pytestmark = pytest.mark.process
 
 
-def config(env: Any, **settings: Any) -> PPOConfig:
+def config(env, **settings):
     return small_ppo(2, env=env, **{"env_config": {"min_length": 6}, **settings})
 
 
 @contextmanager
-def little_work(*, waits_s: float) -> Iterator[None]:
+def little_work(*, waits_s):
     """Fails if the main process waits shorter than that, or computes while it should wait."""
     begun, cpu_begun = time.monotonic(), time.process_time()
     yield
@@ -32,7 +27,7 @@ def little_work(*, waits_s: float) -> Iterator[None]:
     assert time.process_time() - cpu_begun < 0.5 + waits_s / 4
 
 
-def test_an_env_that_always_fails_at_its_first_step_ends_training_after_three_tries() -> None:
+def test_an_env_that_always_fails_at_its_first_step_ends_training_after_three_tries():
     fault = Fault("step", at_step=0, worker_index=2, times="always")
     with (
         no_leaks(),
@@ -46,7 +41,7 @@ def test_an_env_that_always_fails_at_its_first_step_ends_training_after_three_tr
     assert "Env runner 2 failed 3 times in a row" in str(raised.value.__cause__)
 
 
-def test_an_env_that_fails_always_from_some_day_on_gets_the_tries_that_are_configured() -> None:
+def test_an_env_that_fails_always_from_some_day_on_gets_the_tries_that_are_configured():
     fault = Fault("step", worker_index=1, times="always")
     fault.disarm()
     made = config(with_faults(CountdownEnv, fault), num_consecutive_env_runner_failures_tolerance=4)
@@ -64,7 +59,7 @@ def test_an_env_that_fails_always_from_some_day_on_gets_the_tries_that_are_confi
         assert algo.train()["training_iteration"] == 2
 
 
-def train(algo: Any, *, iterations: int) -> Any:
+def train(algo, *, iterations):
     return [algo.train() for _ in range(iterations)][-1]
 
 
@@ -74,26 +69,24 @@ class FailsInSomeEpisodes(CountdownEnv):
     Only while a file exists: a runner that has never answered gets three tries.
     """
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
-        self._probability: float = env_config["probability"]
-        self._file: Path = env_config["file"]
+        self._probability = env_config["probability"]
+        self._file = env_config["file"]
         self._fails = False
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         answer = super().reset(seed=seed, options=options)
         self._fails = float(self.np_random.random()) < self._probability and self._file.exists()
         return answer
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if self.steps == 1 and self._fails:
             raise InjectedFaultError("this episode is a bad one")
         return super().step(action)
 
 
-def test_an_env_that_fails_more_often_than_its_runner_answers_ends_training(
-    tmp_path: Path,
-) -> None:
+def test_an_env_that_fails_more_often_than_its_runner_answers_ends_training(tmp_path):
     made = config(
         FailsInSomeEpisodes,
         env_config={"min_length": 6, "probability": 0.1, "file": tmp_path / "bad"},
@@ -108,7 +101,7 @@ def test_an_env_that_fails_more_often_than_its_runner_answers_ends_training(
     assert "It has failed 5 times more often than it has answered" in str(raised.value.__cause__)
 
 
-def test_a_runner_that_is_lost_in_every_request_and_answers_all_is_replaced_without_end() -> None:
+def test_a_runner_that_is_lost_in_every_request_and_answers_all_is_replaced_without_end():
     made = config(CountdownEnv, num_consecutive_env_runner_failures_tolerance=1)
     with made.build_algo() as algo:
         for _ in range(6):

@@ -1,23 +1,19 @@
 """Each fault of the matrix ends as its table says: repaired with the same bytes, or told."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from callbacks import CallbackError
 from checkpoints import encode
-from tests.faults.fault_matrix import CELLS, STALLING, Cell, Outcome
+from tests.faults.fault_matrix import CELLS, STALLING, Outcome
 from tests.faults.fault_run import STALL_LIMIT_S, config, outcome
 from trainer import EnvCreationError
 from trainer.testing import Fault, is_process_alive, no_leaks, wait_until
@@ -25,14 +21,14 @@ from trainer.testing import Fault, is_process_alive, no_leaks, wait_until
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-ERRORS: dict[Outcome, type[Exception]] = {
+ERRORS = {
     Outcome.CREATION_ERROR: EnvCreationError,
     Outcome.CALLBACK_ERROR: CallbackError,
 }
 IN_MAIN = (Outcome.MAIN_ENDS, Outcome.MAIN_WAITS)
 
 
-def sample() -> set[Cell]:
+def sample():
     """The cells of the default run: few that take long."""
     rng = random.Random(6)
     quick = [cell for cell in CELLS if not cell.takes_long]
@@ -40,7 +36,7 @@ def sample() -> set[Cell]:
     return {*rng.sample(quick, 8), *rng.sample(slow, 2)}
 
 
-def cells(*, in_main: bool) -> list[Any]:
+def cells(*, in_main):
     in_default_run = sample()
     return [
         pytest.param(cell, id=str(cell), marks=() if cell in in_default_run else pytest.mark.slow)
@@ -50,7 +46,7 @@ def cells(*, in_main: bool) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> bytes:
+def undisturbed():
     fault = Fault("step")
     fault.disarm()
     with config(fault).build_algo() as algo:
@@ -58,9 +54,7 @@ def undisturbed() -> bytes:
 
 
 @pytest.mark.parametrize("cell", cells(in_main=False))
-def test_a_fault_in_a_runner_ends_as_the_matrix_says(
-    cell: Cell, undisturbed: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_in_a_runner_ends_as_the_matrix_says(cell, undisturbed, caplog):
     fault = cell.fault()
     with no_leaks():
         if cell.outcome in ERRORS:
@@ -89,7 +83,7 @@ def test_a_fault_in_a_runner_ends_as_the_matrix_says(
 
 
 @contextmanager
-def main_process(fault: Fault, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def main_process(fault, folder):
     """A process that makes the run, in a session of its own, ended at the end of the block."""
     (folder / "fault").write_bytes(pickle.dumps(fault))
     process = subprocess.Popen(
@@ -107,7 +101,7 @@ def main_process(fault: Fault, folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
+def workers_of(process):
     """The processes of its session, itself left out."""
     told = subprocess.run(["ps", "-A", "-o", "pid=,sess="], capture_output=True, text=True).stdout
     pairs = [tuple(map(int, line.split())) for line in told.splitlines()]
@@ -115,9 +109,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("cell", cells(in_main=True))
-def test_a_fault_in_the_main_process_leaves_no_worker(
-    cell: Cell, undisturbed: bytes, tmp_path: Path
-) -> None:
+def test_a_fault_in_the_main_process_leaves_no_worker(cell, undisturbed, tmp_path):
     fault = cell.fault()
     with main_process(fault, tmp_path) as process:
         assert wait_until(lambda: fault.num_fired > 0, within_s=20.0)
@@ -139,10 +131,10 @@ def test_a_fault_in_the_main_process_leaves_no_worker(
 
 
 @pytest.mark.parametrize("place", [pytest.param("init", marks=pytest.mark.slow), "step"])
-def test_a_replacement_that_hangs_while_it_is_made_or_put_back_is_replaced(place: str) -> None:
+def test_a_replacement_that_hangs_while_it_is_made_or_put_back_is_replaced(place):
     fault = Fault(place, way="hang", worker_index=1, in_evaluation=False)
 
-    def state_after_two(*, is_disturbed: bool) -> bytes:
+    def state_after_two(*, is_disturbed):
         fault.disarm()
         with config(fault).build_algo() as algo:
             algo.train()

@@ -1,13 +1,10 @@
 """Every setting of `fault_tolerance()` does what it says, by its new name and by its old one."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,21 +29,21 @@ OLD_NAMES = {
 }
 
 
-def config(**settings: Any) -> PPOConfig:
+def config(**settings):
     made = small_ppo(1, num_slots=1, batch=20, env_config={"min_length": 6}, seed=1)
     return made.update_from_dict(settings)
 
 
 @pytest.mark.parametrize("old", OLD_NAMES)
-def test_old_names_are_the_same_settings(old: str) -> None:
+def test_old_names_are_the_same_settings(old):
     new, value = OLD_NAMES[old]
-    given: dict[str, Any] = {old: value}
+    given = {old: value}
     assert PPOConfig().fault_tolerance(**given)[new] == value
     assert PPOConfig().update_from_dict({old: value})[new] == value
     assert PPOConfig()[old] == PPOConfig()[new] != value
 
 
-def test_the_settings_become_the_policy() -> None:
+def test_the_settings_become_the_policy():
     made = config(**{old: value for old, (_, value) in OLD_NAMES.items()})
     assert restart_policy(made) == RestartPolicy(
         should_restart=False,
@@ -59,7 +56,7 @@ def test_the_settings_become_the_policy() -> None:
     )
 
 
-def test_the_probe_has_nothing_to_do_and_changes_nothing() -> None:
+def test_the_probe_has_nothing_to_do_and_changes_nothing():
     with config(env_runner_health_probe_timeout_s=0.001).build_algo() as algo:
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
         assert algo.train()["fault_tolerance/num_remote_worker_restarts"] == 1
@@ -68,14 +65,14 @@ def test_the_probe_has_nothing_to_do_and_changes_nothing() -> None:
 class SlowToMake(CountdownEnv):
     """Hangs when it is made again."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         while env_config.recreated_worker:
             time.sleep(60.0)
 
 
-def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout() -> None:
-    settings: dict[str, Any] = {
+def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout():
+    settings = {
         "env_runner_restore_timeout_s": 0.5,
         "num_consecutive_env_runner_failures_tolerance": 1,
     }
@@ -91,21 +88,19 @@ def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout
 class HangsWhenReplayed(CountdownEnv):
     """Hangs for good in the second step of the first one that was made to replace another."""
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         made_by_now = self.context.recreated_worker and self.steps == 1
         if made_by_now and not (marker := Path(self.context["marker"])).exists():
             marker.touch()
             wait_until(lambda: False, within_s=3600)
         return super().step(action)
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.context = env_config
 
 
-def test_a_hang_while_steps_are_replayed_is_ended_after_the_limit_of_a_step(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hang_while_steps_are_replayed_is_ended_after_the_limit_of_a_step(tmp_path, caplog):
     settings = {"env_runner_restore_timeout_s": 600.0, "sample_timeout_s": 0.5}
     env_config = {"marker": str(tmp_path / "marker"), "min_length": 200, "max_length": 200}
     begun = time.monotonic()
@@ -121,12 +116,12 @@ def test_a_hang_while_steps_are_replayed_is_ended_after_the_limit_of_a_step(
 class Slow(CountdownEnv):
     """Takes its time, but steps."""
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         time.sleep(0.03)
         return super().step(action)
 
 
-def test_a_slow_env_that_steps_is_never_ended_however_long_a_request_takes() -> None:
+def test_a_slow_env_that_steps_is_never_ended_however_long_a_request_takes():
     with config(env=Slow, sample_timeout_s=0.4).build_algo() as algo:
         started_at = time.monotonic()
         told = algo.train()["fault_tolerance"]
@@ -134,7 +129,7 @@ def test_a_slow_env_that_steps_is_never_ended_however_long_a_request_takes() -> 
     assert told["num_remote_worker_restarts"] == 0
 
 
-def test_the_waiting_time_comes_before_every_replacement(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_waiting_time_comes_before_every_replacement(caplog):
     fault = {"where": "step", "how": "raise"}
     settings = {"delay_between_env_runner_restarts_s": 0.1}
     with (

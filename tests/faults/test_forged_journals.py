@@ -5,16 +5,12 @@ A forgery may tell whatever it likes of an experiment: no code runs, nothing out
 changes, and what cannot have happened is a `TuneError`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil
 import sys
 import zlib
 from collections import Counter
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
@@ -40,10 +36,10 @@ from trainer.cli import main
 from trainer.tune.experiment import Experiment
 from trainer.tune.journal_file import JOURNAL_FILE, line_of
 
-CLEAR: Final = (TrainerError, CheckpointError, CallbackError)
+CLEAR = (TrainerError, CheckpointError, CallbackError)
 
 
-def climb(config: dict[str, Any]) -> None:
+def climb(config):
     before = tune.get_checkpoint()
     first = 1 if before is None else before.to_dict()["step"] + 1
     for step in range(first, 5):
@@ -51,8 +47,8 @@ def climb(config: dict[str, Any]) -> None:
         tune.report({"loss": config["x"] * step}, checkpoint=saved)
 
 
-SPACE: Final = {"x": tune.uniform(0.0, 1.0), "kind": tune.choice(["a", "b"])}
-PARTS: Final[dict[str, dict[str, Any]]] = {
+SPACE = {"x": tune.uniform(0.0, 1.0), "kind": tune.choice(["a", "b"])}
+PARTS = {
     "random": {},
     "asha": {"scheduler": tune.ASHAScheduler(grace_period=1, max_t=4)},
     "pbt": {
@@ -66,10 +62,10 @@ PARTS: Final[dict[str, dict[str, Any]]] = {
 class Campaign:
     """Experiments that have ended, and one folder for each forgery."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.watch = Watch(folder)
-        self.journals: dict[str, list[dict[str, Any]]] = {}
+        self.journals = {}
         for name, parts in PARTS.items():
             tune.Tuner(
                 climb,
@@ -85,7 +81,7 @@ class Campaign:
             self.journals[name] = [json.loads(line)["entry"] for line in lines]
         sys.addaudithook(self.watch)
 
-    def forged(self, name: str, rng: Rng) -> bytes:
+    def forged(self, name, rng):
         entries = copy.deepcopy(self.journals[name])
         kind = rng.randrange(5)
         at = rng.randrange(len(entries)) if rng.random() < 0.7 else 0
@@ -104,14 +100,14 @@ class Campaign:
             data = b"".join(line_of_text(line) for line in data.splitlines())
         return data
 
-    def copy_of(self, name: str) -> Path:
+    def copy_of(self, name):
         """The folder of an experiment as it was, to be forged."""
         target = self.folder / "forged" / name
         shutil.rmtree(target.parent, ignore_errors=True)
         shutil.copytree(self.folder / name, target)
         return target
 
-    def play(self, name: str, data: bytes, *, goes_on: bool) -> None:
+    def play(self, name, data, *, goes_on):
         """Restores, looks at the results, and goes on to where trials would begin."""
         target = self.copy_of(name)
         (target / JOURNAL_FILE).write_bytes(data)
@@ -125,13 +121,13 @@ class Campaign:
         finally:
             self.watch.is_on = False
 
-    def look(self, name: str, data: bytes, command: str) -> None:
+    def look(self, name, data, command):
         target = self.copy_of(name)
         (target / JOURNAL_FILE).write_bytes(data)
         assert main([command, str(target)]) in (0, 1)
 
 
-def line_of_text(line: bytes) -> bytes:
+def line_of_text(line):
     """The line with a checksum that fits, whatever its entry is."""
     text = line.partition(b'"entry": ')[2][:-1]
     head = b'{"length": %d, "crc32": "%08x", "entry": ' % (len(text), zlib.crc32(text))
@@ -139,29 +135,24 @@ def line_of_text(line: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def campaign(tmp_path_factory):
     folder = tmp_path_factory.mktemp("journals")
     write_canary(folder)
     return Campaign(folder)
 
 
-SLOW: Final = [pytest.param(seed, 250, marks=pytest.mark.slow) for seed in (41, 42, 43, 44)]
+SLOW = [pytest.param(seed, 250, marks=pytest.mark.slow) for seed in (41, 42, 43, 44)]
 
 
 @pytest.mark.parametrize(("seed", "num_journals"), [(1, 60), *SLOW])
 def test_a_forged_journal_is_followed_or_refused_by_its_own_error(
-    seed: int,
-    num_journals: int,
-    campaign: Campaign,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    seed, num_journals, campaign, monkeypatch, caplog, capsys
+):
     monkeypatch.syspath_prepend(campaign.folder)
     monkeypatch.chdir(campaign.folder)
     monkeypatch.setattr(Experiment, "run", lambda self: "")
     caplog.set_level("CRITICAL")
-    outcomes: Counter[str] = Counter()
+    outcomes = Counter()
     raw, costly = [], []
     for number in range(num_journals):
         rng = Rng(f"{seed}-{number}")
@@ -193,7 +184,7 @@ def test_a_forged_journal_is_followed_or_refused_by_its_own_error(
     assert outcomes["JournalError"] > 0
 
 
-LOOKS: Final = (["trials"], ["trials", "--json"], ["best"], ["runs"], ["plot"], ["report"])
+LOOKS = (["trials"], ["trials", "--json"], ["best"], ["runs"], ["plot"], ["report"])
 
 
 @pytest.mark.parametrize(
@@ -201,18 +192,13 @@ LOOKS: Final = (["trials"], ["trials", "--json"], ["best"], ["runs"], ["plot"], 
     [(2, 60), *[pytest.param(seed, 250, marks=pytest.mark.slow) for seed in (51, 52)]],
 )
 def test_forged_rows_and_facts_of_trials_are_shown_or_refused(
-    seed: int,
-    num_files: int,
-    campaign: Campaign,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    seed, num_files, campaign, monkeypatch, caplog, capsys
+):
     monkeypatch.syspath_prepend(campaign.folder)
     monkeypatch.chdir(campaign.folder)
     caplog.set_level("CRITICAL")
     raw, costly = [], []
-    codes: Counter[int] = Counter()
+    codes = Counter()
     for number in range(num_files):
         rng = Rng(f"{seed}-{number}")
         name = rng.choice(sorted(PARTS))
@@ -242,7 +228,7 @@ def test_forged_rows_and_facts_of_trials_are_shown_or_refused(
     assert codes[0] > num_files // 4
 
 
-def forge_lines(file: Path, rng: Rng) -> None:
+def forge_lines(file, rng):
     """Puts hostile values into a file of JSON, a row per line or one value."""
     text = file.read_text()
     if rng.random() < 0.2:

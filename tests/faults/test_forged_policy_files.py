@@ -1,7 +1,5 @@
 """Damaged and forged policy files: each acts, or is refused with the one class of their errors."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -10,9 +8,6 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -35,8 +30,8 @@ from tests.integration.test_policy_export import CASES, built
 from tests.mutated_states import mutated, mutations
 from trainer import PPOConfig, export_policy
 
-MEMORY: Final = {"model": {"use_lstm": True, "lstm_cell_size": 3, "lstm_use_prev_reward": True}}
-BASES: Final = {
+MEMORY = {"model": {"use_lstm": True, "lstm_cell_size": 3, "lstm_use_prev_reward": True}}
+BASES = {
     "dense": CASES["PPO, masks, normalised"],
     "images": CASES["DQN, images"],
     "boxes": CASES["PPO, shared layers, elu, normalised"],
@@ -47,20 +42,20 @@ BASES: Final = {
 class Imports:
     """Imports the canary when it is unpickled."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (__import__, (MODULE,))
 
 
 # ---- forging
 
 
-def as_member(array: Any) -> bytes:
+def as_member(array):
     file = io.BytesIO()
     np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=True)
     return file.getvalue()
 
 
-def archived(members: dict[str, bytes]) -> bytes:
+def archived(members):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
@@ -68,7 +63,7 @@ def archived(members: dict[str, bytes]) -> bytes:
     return file.getvalue()
 
 
-def odd_array(array: Any, rng: Rng) -> bytes:
+def odd_array(array, rng):
     """An array file that holds something else than this array."""
     flat = np.asarray(array)
     pickled = np.empty(1, object)
@@ -76,7 +71,7 @@ def odd_array(array: Any, rng: Rng) -> bytes:
     named = rng.choice(["|O", "|V8", "<U8", "<M8[s]", "<f16", f"{MODULE}.run", "<f999999999"])
     size = rng.choice([2**31, 2**62, 2**64, -1, 0])
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({size}, 3), }}\n".encode()
-    choices: list[Callable[[], bytes]] = [
+    choices = [
         lambda: as_member(flat[None]),
         lambda: as_member(flat.reshape(-1)[:-1]),
         lambda: as_member(flat.astype(rng.choice(["f8", "i1", "c8", "?", "u8", "f2"]))),
@@ -93,7 +88,7 @@ def odd_array(array: Any, rng: Rng) -> bytes:
     return rng.choice(choices)()
 
 
-def forged(members: dict[str, Any], rng: Rng) -> bytes:
+def forged(members, rng):
     """A whole archive that describes another policy, or one that cannot be."""
     description = json.loads(bytes(members["policy"]))
     constants = {name: as_member(array) for name, array in members.items() if name != "policy"}
@@ -119,7 +114,7 @@ def forged(members: dict[str, Any], rng: Rng) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("policies")
     write_canary(made)
     for name, case in BASES.items():
@@ -128,13 +123,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def play(file: Path) -> None:
+def play(file):
     """Opens a policy and acts twice, as a program does that knows only what the file says."""
     policy = load_policy(file)
     given = {name: np.zeros(shape) for name, shape, _ in policy.inputs if "/" not in name}
     if "obs" not in given:
         raise PolicyFileError("it reads no observations")
-    more: dict[str, Any] = {"prev_reward": 0.5} if "prev_rewards" in given else {}
+    more = {"prev_reward": 0.5} if "prev_rewards" in given else {}
     mask = np.ones_like(given["action_mask"]) if "action_mask" in given else None
     answer = policy.predict(given["obs"], mask, **more)
     if policy.is_stateful:
@@ -146,11 +141,9 @@ def play(file: Path) -> None:
     ("seed", "num_files"),
     [(1, 200), *[pytest.param(seed, 1_000, marks=pytest.mark.slow) for seed in (31, 32, 33)]],
 )
-def test_a_policy_file_acts_or_is_refused_by_its_own_error(
-    seed: int, num_files: int, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_file_acts_or_is_refused_by_its_own_error(seed, num_files, folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
-    outcomes: Counter[str] = Counter()
+    outcomes = Counter()
     raw, costly = [], []
     for number in range(num_files):
         rng = Rng(f"{seed}-{number}")
@@ -178,7 +171,7 @@ def test_a_policy_file_acts_or_is_refused_by_its_own_error(
     assert min(outcomes["acted"], outcomes["refused"]) > num_files // 20, outcomes
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_unread(tmp_path):
     file = tmp_path / "bomb.npz"
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -192,7 +185,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_unread(tmp_path: Path
     assert cost.num_bytes < 2**25
 
 
-def test_a_size_that_an_archive_states_too_small_is_not_exceeded(tmp_path: Path) -> None:
+def test_a_size_that_an_archive_states_too_small_is_not_exceeded(tmp_path):
     member = as_member(np.zeros(2**25, np.uint8))
     data = bytearray(archived({"policy": member}))
     size, small = len(member).to_bytes(4, "little"), (1000).to_bytes(4, "little")
@@ -206,9 +199,7 @@ def test_a_size_that_an_archive_states_too_small_is_not_exceeded(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["Add", "Gemm", "Conv"])
-def test_small_arrays_that_an_operator_makes_large_are_refused(
-    name: str, folder: Path, tmp_path: Path
-) -> None:
+def test_small_arrays_that_an_operator_makes_large_are_refused(name, folder, tmp_path):
     with np.load(folder / "dense.npz") as members:
         contents = dict(members)
     description = json.loads(bytes(contents["policy"]))
@@ -233,7 +224,7 @@ def test_small_arrays_that_an_operator_makes_large_are_refused(
     assert cost.num_bytes < 2**25
 
 
-def test_the_checksum_of_an_archive_is_compared(folder: Path, tmp_path: Path) -> None:
+def test_the_checksum_of_an_archive_is_compared(folder, tmp_path):
     """Negative control: without it, a flipped bit of a weight would act."""
     with np.load(folder / "dense.npz") as members:
         contents = {name: as_member(array) for name, array in members.items()}

@@ -1,13 +1,9 @@
 """A program forks while it has runners: the copy touches nothing of the original, and can train."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -83,7 +79,7 @@ CASES = {
 @pytest.mark.parametrize(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
-def test_a_forked_copy_leaves_the_runners_of_the_original_alone(start_method: str) -> None:
+def test_a_forked_copy_leaves_the_runners_of_the_original_alone(start_method):
     """Each of the copies, one after the other, in one program: what it printed last has failed."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.replace("CASES", repr(CASES))],
@@ -94,7 +90,7 @@ def test_a_forked_copy_leaves_the_runners_of_the_original_alone(start_method: st
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def exit_code_of_fork(act: Callable[[], int]) -> int:
+def exit_code_of_fork(act):
     """What `act` returns in a forked copy of this process that ends at once."""
     pid = os.fork()
     if not pid:
@@ -106,13 +102,11 @@ def exit_code_of_fork(act: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original(
-    tmp_path: Path,
-) -> None:
+def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original(tmp_path):
     may_write, written = threading.Event(), list[int]()
 
     class Waiting(Sink):
-        def append(self, number: int, row: object) -> None:
+        def append(self, number, row):
             may_write.wait(10)
             written.append(number)
 
@@ -123,7 +117,7 @@ def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original
     follower = Follower(rows, sink, thread)
     follower.wake()
 
-    def in_the_copy() -> int:
+    def in_the_copy():
         return 0 if thread.flush(0) else 1  # nothing is to be done here
 
     assert exit_code_of_fork(in_the_copy) == 0
@@ -132,11 +126,11 @@ def test_what_is_to_be_followed_when_a_process_forks_is_followed_by_the_original
     assert written == [1]
 
 
-def test_a_forked_copy_that_leaves_does_not_give_back_the_lock_of_the_run(tmp_path: Path) -> None:
+def test_a_forked_copy_that_leaves_does_not_give_back_the_lock_of_the_run(tmp_path):
     lock = RunLock(tmp_path)
     with lock:
 
-        def leave() -> int:
+        def leave():
             lock.__exit__(None, None, None)
             return 0
 

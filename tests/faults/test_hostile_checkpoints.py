@@ -9,8 +9,6 @@ What an iteration costs is what the settings say, also those of a file: the vict
 of an iteration (`COSTS`), which docs/security.md advises.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -18,9 +16,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -48,8 +44,7 @@ from tests.forgeries import (
     spoilt_bytes,
     write_canary,
 )
-from tests.mutated_states import Mutation, at, mutated, mutations
-from tests.mutated_states import Path as Place
+from tests.mutated_states import at, mutated, mutations
 from tests.saved_files import files_of
 from tests.slow_disk import Unsynced
 from trainer import Algorithm, ConfigError, DQNConfig, PPOConfig, TrainedPolicy, TrainerError
@@ -57,7 +52,7 @@ from trainer.cli.main import main
 from trainer.runner_group.crash_files import read_crash
 from trainer.testing.envs import CountdownEnv
 
-COSTS: Final[dict[str, Any]] = {
+COSTS = {
     "num_env_runners": 0,
     "num_envs_per_env_runner": 1,
     "train_batch_size": 8,
@@ -70,13 +65,13 @@ COSTS: Final[dict[str, Any]] = {
     "rollout_fragment_length": "auto",
     "batch_mode": "truncate_episodes",
 }
-OF_PPO: Final[dict[str, Any]] = {"num_epochs": 1, "minibatch_size": 8}
-OF_DQN: Final[dict[str, Any]] = {"training_intensity": None}
-CLEAR: Final = (TrainerError, CheckpointError, CallbackError)
+OF_PPO = {"num_epochs": 1, "minibatch_size": 8}
+OF_DQN = {"training_intensity": None}
+CLEAR = (TrainerError, CheckpointError, CallbackError)
 
 
 class Failing(RLlibCallback):
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         raise ValueError("on purpose")
 
 
@@ -86,18 +81,18 @@ class Failing(RLlibCallback):
 class Campaign:
     """Checkpoints and a crash file of small runs, forged in all ways."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.watch = Watch(folder)
-        self.outcomes: Counter[str] = Counter()
-        self.raw: list[str] = []
-        self.costly: list[str] = []
+        self.outcomes = Counter()
+        self.raw = []
+        self.costly = []
         self._made = {name: self._trained(name) for name in ("ppo", "dqn")}
         self._places = {
             name: {part: list(leaves(state)) for part, state in contents.components.items()}
             for name, contents in self._made.items()
         }
-        self._mutations: dict[tuple[str, str], list[Mutation]] = {
+        self._mutations = {
             (name, part): list(mutations(state))
             for name, contents in self._made.items()
             for part, state in contents.components.items()
@@ -107,13 +102,13 @@ class Campaign:
         self._crash_places = list(leaves(self._crash))
         sys.addaudithook(self.watch)
 
-    def _trained(self, name: str) -> Any:
+    def _trained(self, name):
         with _config(name).build_algo() as algo:
             algo.metrics.log_value("speed", 3.0, window=4)
             _ = [algo.train() for _ in range(3)]
             return read_checkpoint(algo.save_to_path(self.folder / name))
 
-    def _crashed(self) -> Any:
+    def _crashed(self):
         crash_dir = self.folder / "crashes"
         with (
             Algorithm.from_checkpoint(
@@ -128,7 +123,7 @@ class Campaign:
         record["config"]["settings"]["crash_dir"] = None
         return record
 
-    def run(self, kind: str, seed: int, first: int, num_cases: int) -> None:
+    def run(self, kind, seed, first, num_cases):
         """Plays cases of one kind; each follows from the seed and its number alone."""
         for number in range(first, first + num_cases):
             rng = Rng(f"{kind}-{seed}-{number}")
@@ -138,7 +133,7 @@ class Campaign:
             play = self._forged_crash(rng, kind) if is_crash else forge(rng)
             self._judge(play, f"{kind} {seed} {number}")
 
-    def _judge(self, play: Callable[[], None], name: str) -> None:
+    def _judge(self, play, name):
         end = "trained"
         with Cost() as cost:
             self.watch.is_on = True
@@ -156,13 +151,13 @@ class Campaign:
         if cost.seconds > MAX_SECONDS or cost.num_bytes > MAX_BYTES:
             self.costly.append(f"{name}: {cost.seconds:.1f} s, {cost.num_bytes:,} bytes, {end}")
 
-    def _chosen(self, rng: Rng) -> tuple[str, dict[str, Any], str]:
+    def _chosen(self, rng):
         name = rng.choice(["ppo", "ppo", "dqn"])
         components = dict(self._made[name].components)
         part = "config" if rng.random() < 0.3 else rng.choice(sorted(components))
         return name, components, part
 
-    def _hostile(self, rng: Rng) -> Callable[[], None]:
+    def _hostile(self, rng):
         """Well-formed: hostile values at one to three places."""
         name, components, part = self._chosen(rng)
         components[part] = copy.deepcopy(components[part])
@@ -170,7 +165,7 @@ class Campaign:
             plant(components[part], rng.choice(self._places[name][part] or [()]), rng)
         return self._restoring(name, components, rng)
 
-    def _mutated(self, rng: Rng) -> Callable[[], None]:
+    def _mutated(self, rng):
         """A mutation of the state, or of the bytes of a file, with a manifest that fits."""
         name, components, part = self._chosen(rng)
         if rng.random() < 0.5 and (name, part) in self._mutations:
@@ -182,7 +177,7 @@ class Campaign:
         _fit_manifest(path, file.name)
         return self._restoring_at(name, path, rng)
 
-    def _damaged(self, rng: Rng) -> Callable[[], None]:
+    def _damaged(self, rng):
         """A fault of a disk, which no manifest was made for."""
         name, components, _ = self._chosen(rng)
         path = self._written(name, components)
@@ -190,7 +185,7 @@ class Campaign:
         file.write_bytes(damaged_bytes(file.read_bytes(), rng))
         return self._restoring_at(name, path, rng)
 
-    def _forged_crash(self, rng: Rng, kind: str) -> Callable[[], None]:
+    def _forged_crash(self, rng, kind):
         record = copy.deepcopy(self._crash)
         file = self.folder / "forged.crash"
         if kind == "hostile":
@@ -199,7 +194,7 @@ class Campaign:
         else:
             file.write_bytes(spoilt_bytes(encode(record), rng))
 
-        def play() -> None:
+        def play():
             record = read_crash(file)
             config = PPOConfig.from_state(record["config"], changes={**COSTS, **OF_PPO})
             with config.build_algo() as algo:
@@ -207,7 +202,7 @@ class Campaign:
 
         return play
 
-    def _written(self, name: str, components: dict[str, Any]) -> Path:
+    def _written(self, name, components):
         shutil.rmtree(self.folder / "forged", ignore_errors=True)
         return write_checkpoint(
             self.folder / "forged",
@@ -216,48 +211,48 @@ class Campaign:
             file_system=Unsynced(),
         )
 
-    def changed(self, name: str, part: str, place: Place, value: Any) -> Path:
+    def changed(self, name, part, place, value):
         """A checkpoint with one other value."""
         components = dict(self._made[name].components)
         components[part] = copy.deepcopy(components[part])
         at(components[part], place[:-1])[place[-1]] = value
         return self._written(name, components)
 
-    def _restoring(self, name: str, components: dict[str, Any], rng: Rng) -> Callable[[], None]:
+    def _restoring(self, name, components, rng):
         return self._restoring_at(name, self._written(name, components), rng)
 
-    def _restoring_at(self, name: str, path: Path, rng: Rng) -> Callable[[], None]:
+    def _restoring_at(self, name, path, rng):
         costs = {**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)}
 
-        def play() -> None:
+        def play():
             with Algorithm.from_checkpoint(path, **costs) as algo:
                 algo.train()
 
-        def look() -> None:
+        def look():
             words = rng.choice([["inspect"], ["verify"], ["export"]])
             target = [str(self.folder / "w.npz"), "--overwrite"] if words == ["export"] else []
             main([*words, str(path), *target])
 
-        def restore() -> None:
+        def restore():
             with _config(name).build_algo() as algo:
                 algo.restore_from_path(path)
                 algo.train()
 
-        def act() -> None:
+        def act():
             policy = TrainedPolicy.from_checkpoint(path)
             policy.predict(np.zeros(CountdownEnv().observation_space.shape, np.float32))
 
         (way,) = rng.choices([play, restore, act, look], [6, 2, 1, 1])
         return way
 
-    def report(self) -> str:
+    def report(self):
         total = sum(self.outcomes.values())
         lines = [f"{total} cases: {dict(self.outcomes)}", *self.costly[:20], *self.raw[:40]]
         return "\n".join([*lines, *self.watch.seen[:20]])
 
 
-def _config(name: str) -> Any:
-    config: Any = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
+def _config(name):
+    config = {"ppo": PPOConfig, "dqn": DQNConfig}[name]()
     config.environment("trainer.testing.envs.CountdownEnv")
     config.training(model={"fcnet_hiddens": [2]}).evaluation(evaluation_interval=1)
     config.update_from_dict({**COSTS, **(OF_PPO if name == "ppo" else OF_DQN)})
@@ -272,7 +267,7 @@ def _config(name: str) -> Any:
     return config
 
 
-def _fit_manifest(path: Path, name: str) -> None:
+def _fit_manifest(path, name):
     data = (files_of(path) / name).read_bytes()
     fields = json.loads((path / "manifest.json").read_text())
     for entry in fields["components"].values():
@@ -286,13 +281,13 @@ def _fit_manifest(path: Path, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def campaign(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     write_canary(folder)
     return Campaign(folder)
 
 
-SLOW: Final = [
+SLOW = [
     pytest.param("mutated", 7102, part * 1_000, 1_000, marks=pytest.mark.slow) for part in range(20)
 ] + [
     pytest.param(kind, seed, part * 1_000, 1_000, marks=pytest.mark.slow)
@@ -305,16 +300,7 @@ SLOW: Final = [
     ("kind", "seed", "first", "num_cases"),
     [("mutated", 1, 0, 20), ("hostile", 1, 0, 20), ("damaged", 1, 0, 20), *SLOW],
 )
-def test_nobody_is_harmed(
-    kind: str,
-    seed: int,
-    first: int,
-    num_cases: int,
-    campaign: Campaign,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nobody_is_harmed(kind, seed, first, num_cases, campaign, monkeypatch, caplog, capsys):
     monkeypatch.syspath_prepend(campaign.folder)
     monkeypatch.chdir(campaign.folder)
     caplog.set_level("CRITICAL")
@@ -343,23 +329,21 @@ def test_nobody_is_harmed(
         (TrainedPolicy, ("settings", "clip_actions"), {"a": 1}),
     ],
 )
-def test_settings_of_another_kind_are_refused_as_settings(
-    opened_by: Any, place: Place, value: Any, campaign: Campaign
-) -> None:
+def test_settings_of_another_kind_are_refused_as_settings(opened_by, place, value, campaign):
     """Each came out as a raw error once."""
     path = campaign.changed("ppo", "config", place, value)
     with pytest.raises((ConfigError, CheckpointMismatchError)):
         opened_by.from_checkpoint(path)
 
 
-def test_texts_among_the_metrics_of_episodes_do_not_fit(campaign: Campaign) -> None:
+def test_texts_among_the_metrics_of_episodes_do_not_fit(campaign):
     place = ("episodes", "records", 0, "custom_metrics")
     path = campaign.changed("ppo", "metrics", place, {"a": "text"})
     with pytest.raises(CheckpointMismatchError, match="expected a number"):
         Algorithm.from_checkpoint(path)
 
 
-def test_the_watch_would_see_all_of_it(campaign: Campaign, tmp_path: Path) -> None:
+def test_the_watch_would_see_all_of_it(campaign, tmp_path):
     """Negative control: an import, a program, a file elsewhere, and memory are noticed."""
     campaign.watch.is_on = True
     with pytest.raises(ImportError):

@@ -1,7 +1,5 @@
 """Training that is interrupted, from outside or by its callbacks: all of an iteration, or none."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
@@ -9,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,19 +21,19 @@ pytestmark = pytest.mark.process
 
 
 class Counting(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_steps = 0
-        self.per_slot: list[int] = [0, 0, 0, 0]
+        self.per_slot = [0, 0, 0, 0]
 
-    def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_created(self, *, episode, **kwargs):
         episode.custom_data["steps"] = []
 
-    def on_episode_step(self, *, episode: Any, env_index: int, **kwargs: Any) -> None:
+    def on_episode_step(self, *, episode, env_index, **kwargs):
         self.num_steps += 1
         self.per_slot[env_index] += 1
         episode.custom_data["steps"].append(self.num_steps)
 
-    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, metrics_logger, **kwargs):
         self.num_steps += 1000
         metrics_logger.log_value("count", self.num_steps)
 
@@ -45,22 +41,22 @@ class Counting(RLlibCallback):
 config = functools.partial(small_ppo, callbacks=Counting)
 
 
-def outcome(algo: Any) -> bytes:
+def outcome(algo):
     return told_and_known(algo, [algo.train()])
 
 
-def interrupt_while_sampling(algo: Any) -> None:
+def interrupt_while_sampling(algo):
     """Ctrl-C while the runners play; the last runner then waits for ever, so it is never late."""
     main = os.getpid()
 
-    def arm(env_runner: Any) -> None:
+    def arm(env_runner):
         if env_runner.worker_index != env_runner.num_workers:
             return
         env = env_runner.env.envs[-1]
         play = env.step
-        actions: list[Any] = []
+        actions = []
 
-        def step(action: Any) -> Any:
+        def step(action):
             actions.append(action)
             if len(actions) < 8:
                 return play(action)
@@ -75,17 +71,17 @@ def interrupt_while_sampling(algo: Any) -> None:
     algo.env_runner_group.foreach_env_runner(arm)
 
 
-def interrupt_while_asking(algo: Any) -> None:
+def interrupt_while_asking(algo):
     """Ctrl-C when a runner has its request already, but the main process has not noted that."""
 
-    def arm(env_runner: Any) -> None:
+    def arm(env_runner):
         env_runner.env.envs[-1].step = lambda action: threading.Event().wait()
 
     algo.env_runner_group.foreach_env_runner(arm, remote_worker_ids=[2])
     executor = algo.env_runner_group._runners._pool[2]._executor
     submit = executor.submit
 
-    def interrupted(*args: Any, **kwargs: Any) -> None:
+    def interrupted(*args, **kwargs):
         executor.submit = submit
         submit(*args, **kwargs)
         raise KeyboardInterrupt
@@ -93,10 +89,10 @@ def interrupt_while_asking(algo: Any) -> None:
     executor.submit = interrupted
 
 
-def interrupt_after_the_update(algo: Any) -> None:
+def interrupt_after_the_update(algo):
     update = algo.learner.update
 
-    def interrupted(*args: Any, **kwargs: Any) -> None:
+    def interrupted(*args, **kwargs):
         algo.learner.update = update
         update(*args, **kwargs)
         raise KeyboardInterrupt
@@ -104,10 +100,10 @@ def interrupt_after_the_update(algo: Any) -> None:
     algo.learner.update = interrupted
 
 
-def interrupt_in_the_evaluation(algo: Any) -> None:
+def interrupt_in_the_evaluation(algo):
     end_play = algo.eval_env_runner_group.end_play
 
-    def interrupted(*args: Any, **kwargs: Any) -> None:
+    def interrupted(*args, **kwargs):
         algo.eval_env_runner_group.end_play = end_play
         end_play(*args, **kwargs)
         raise KeyboardInterrupt
@@ -115,14 +111,14 @@ def interrupt_in_the_evaluation(algo: Any) -> None:
     algo.eval_env_runner_group.end_play = interrupted
 
 
-def evaluating(num_env_runners: int) -> Any:
+def evaluating(num_env_runners):
     made = config(num_env_runners, evaluation_interval=1, evaluation_duration=2)
     made.sample_timeout_s = 2.0
     return made
 
 
 @functools.cache
-def undisturbed(num_env_runners: int, iterations_before: int) -> tuple[bytes, bytes]:
+def undisturbed(num_env_runners, iterations_before):
     """The next two outcomes of an uninterrupted run: the same for many cases."""
     with evaluating(num_env_runners).build_algo() as algo:
         for _ in range(iterations_before):
@@ -143,7 +139,7 @@ INTERRUPTIONS = (
 FIRST = ((2, interrupt_while_sampling),)
 
 
-def interruption(case: tuple[int, Callable[[Any], None]], iterations_before: int) -> Any:
+def interruption(case, iterations_before):
     is_slow = iterations_before == 0 and case not in FIRST
     marks = (pytest.mark.slow,) if is_slow else ()
     name = f"{iterations_before}-{case[0]}-{case[1].__name__}"
@@ -154,9 +150,7 @@ def interruption(case: tuple[int, Callable[[Any], None]], iterations_before: int
     ("num_env_runners", "interrupt", "iterations_before"),
     [interruption(case, before) for before in (0, 2) for case in INTERRUPTIONS],
 )
-def test_an_interrupted_iteration_never_happened(
-    num_env_runners: int, interrupt: Callable[[Any], None], iterations_before: int
-) -> None:
+def test_an_interrupted_iteration_never_happened(num_env_runners, interrupt, iterations_before):
     with evaluating(num_env_runners).build_algo() as algo:
         for _ in range(iterations_before):
             algo.train()
@@ -174,14 +168,12 @@ def test_an_interrupted_iteration_never_happened(
     ("num_env_runners", "event"),
     [(2, "on_train_result"), (0, "on_evaluate_start"), (2, "on_evaluate_end")],
 )
-def test_an_iteration_in_which_a_callback_raised_can_be_made_again(
-    num_env_runners: int, event: str
-) -> None:
+def test_an_iteration_in_which_a_callback_raised_can_be_made_again(num_env_runners, event):
     outcomes = []
     for should_fail in (False, True):
         failures = [OSError("disk full")] if should_fail else []
 
-        def fail(failures: list[OSError] = failures, **kwargs: Any) -> None:
+        def fail(failures=failures, **kwargs):
             if failures:
                 raise failures.pop()
 
@@ -197,8 +189,8 @@ def test_an_iteration_in_which_a_callback_raised_can_be_made_again(
     assert outcomes[0] == outcomes[1]
 
 
-def test_an_error_while_building_leaves_no_process() -> None:
-    def boom(**kwargs: Any) -> None:
+def test_an_error_while_building_leaves_no_process():
+    def boom(**kwargs):
         raise ValueError("not ready")
 
     with pytest.raises(CallbackError, match=r"boom.*on_algorithm_init") as raised:
@@ -206,7 +198,7 @@ def test_an_error_while_building_leaves_no_process() -> None:
     assert raised.value.__traceback__ is not None, "which keeps the algorithm alive; see conftest"
 
 
-def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
+def test_a_stopped_algorithm_refuses_and_can_be_stopped_again():
     with config(2).build_algo() as algo:
         pids = list(algo.env_runner_group.env_runner_pids().values())
         algo.stop()
@@ -223,12 +215,12 @@ def test_a_stopped_algorithm_refuses_and_can_be_stopped_again() -> None:
 class Hanging(CountdownEnv):
     """Its second step in a worker says so and never returns."""
 
-    def __init__(self, settings: Any) -> None:
+    def __init__(self, settings):
         super().__init__(settings)
         self._says_so = Path(settings["says_so"])
         self._num_steps = 0
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self._num_steps += 1
         if self._num_steps == 2:
             self._says_so.touch()
@@ -236,11 +228,11 @@ class Hanging(CountdownEnv):
         return super().step(action)
 
 
-def test_stop_ends_a_training_of_another_thread_that_waits_for_runners(tmp_path: Path) -> None:
+def test_stop_ends_a_training_of_another_thread_that_waits_for_runners(tmp_path):
     says_so, raised = tmp_path / "hangs", list[BaseException]()
     with config(1, env=Hanging, env_config={"says_so": str(says_so)}).build_algo() as algo:
 
-        def train() -> None:
+        def train():
             try:
                 algo.train()
             except BaseException as error:  # noqa: BLE001 - looked at below
@@ -286,7 +278,7 @@ _ENDINGS = {
         *[pytest.param(name, marks=pytest.mark.slow) for name in _ENDINGS if name != "after train"],
     ],
 )
-def test_a_script_that_ends_without_stop_leaves_nothing(ending: str) -> None:
+def test_a_script_that_ends_without_stop_leaves_nothing(ending):
     callback = "config.callbacks(on_episode_end=lambda **kwargs: 1 / 0)\n"
     script = (
         _SCRIPT

@@ -1,12 +1,9 @@
 """Ctrl-C at each moment of a place that is easily cut in two: all of it is done, or nothing."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,13 +34,13 @@ Looks = Callable[[CodeType], bool]
 
 
 @pytest.fixture(autouse=True)
-def interrupts_are_raised() -> Iterator[None]:
+def interrupts_are_raised():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def within(*functions: Any) -> Looks:
+def within(*functions):
     """Looks at these functions only."""
     return lambda code: code in [function.__code__ for function in functions]
 
@@ -51,14 +48,12 @@ def within(*functions: Any) -> Looks:
 # ---- the number of BLAS threads
 
 
-def two_blocks() -> None:
+def two_blocks():
     with single_threaded_blas(), single_threaded_blas():
         pass
 
 
-def test_the_number_of_blas_threads_is_put_back_by_whoever_comes_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_number_of_blas_threads_is_put_back_by_whoever_comes_next(monkeypatch):
     numbers = [4]
     functions = (lambda: numbers[-1], numbers.append)
     monkeypatch.setattr(threads, "_thread_functions", lambda: functions)
@@ -75,11 +70,11 @@ def test_the_number_of_blas_threads_is_put_back_by_whoever_comes_next(
 # ---- memory that goes with the number of observations
 
 
-def test_an_encoder_has_memory_for_as_many_observations_as_it_takes_them_for() -> None:
+def test_an_encoder_has_memory_for_as_many_observations_as_it_takes_them_for():
     """Else whatever acts in the main process fails from then on, at each number of sub-envs."""
     three = [np.full(2, number, np.float32) for number in range(3)]
 
-    def encode() -> np.ndarray[Any, Any]:
+    def encode():
         return encoder.encode(three)
 
     encoder = ObservationEncoder(spaces.Box(0, 9, (2,)))
@@ -94,13 +89,13 @@ def test_an_encoder_has_memory_for_as_many_observations_as_it_takes_them_for() -
 # ---- modules
 
 
-def test_a_change_of_modules_is_made_or_not() -> None:
+def test_a_change_of_modules_is_made_or_not():
     with league.config(0, 2).callbacks(None).build_algo() as algo:
         algo.train()
         before = algo.get_state()
         states = [known(algo)]
 
-        def add() -> None:
+        def add():
             mapping = {"a": "main", 3: "new", "late": "first"}
             algo.add_module("new", copy_of="main", new_agent_to_module_mapping_fn=mapping)
 
@@ -120,10 +115,10 @@ LOCKS = [(RunLock, TAKING_A_RUN), (PathLock, (PathLock.__init__,))]
 
 
 @pytest.mark.parametrize(("lock", "functions"), LOCKS)
-def test_a_directory_is_free_again_at_once(lock: Any, functions: Any, tmp_path: Path) -> None:
+def test_a_directory_is_free_again_at_once(lock, functions, tmp_path):
     """Also for the process itself, which goes on."""
 
-    def hold() -> None:
+    def hold():
         with lock(tmp_path):
             pass
 
@@ -135,9 +130,9 @@ def test_a_directory_is_free_again_at_once(lock: Any, functions: Any, tmp_path: 
         assert list(tmp_path.iterdir()) == [], moment
 
 
-def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path) -> None:
-    def save() -> None:
-        content: dict[str, Any] = {"components": {"a": 1}, "metadata": {}}
+def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path):
+    def save():
+        content = {"components": {"a": 1}, "metadata": {}}
         write_checkpoint(tmp_path / "c", file_system=Recording(), **content)
 
     found = moments(save, within(SaveFolder.__enter__, SaveFolder._make))
@@ -148,11 +143,11 @@ def test_a_save_leaves_nothing_that_the_next_one_does_not_remove(tmp_path: Path)
         assert [entry.name for entry in tmp_path.iterdir()] == ["c"], moment
 
 
-def test_reading_is_interrupted_and_finds_no_damage() -> None:
+def test_reading_is_interrupted_and_finds_no_damage():
     """Else a whole checkpoint would be passed over, or set aside."""
     data = encode({"array": np.arange(3)})
 
-    def read() -> None:
+    def read():
         decode(data)
 
     found = moments(read, within(ExtEntry.__init__))
@@ -164,8 +159,8 @@ def test_reading_is_interrupted_and_finds_no_damage() -> None:
 # ---- files of experiments
 
 
-def test_no_file_of_an_experiment_stays_open(tmp_path: Path) -> None:
-    def write() -> None:
+def test_no_file_of_an_experiment_stays_open(tmp_path):
+    def write():
         journal = JournalFile(tmp_path / "journal.jsonl")
         try:
             journal.append([{"event": "a"}])
@@ -187,20 +182,20 @@ def test_no_file_of_an_experiment_stays_open(tmp_path: Path) -> None:
 
 
 class Counter:
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def increase(self) -> int:
+    def increase(self):
         self.count += 1
         return self.count
 
 
 @pytest.mark.process
-def test_an_actor_can_be_called_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_can_be_called_again_at_once(monkeypatch):
     """And none of its calls is counted as under way for ever: they would fill its room."""
-    rooms: list[Room] = []
+    rooms = []
 
-    def made(self: Room, *arguments: Any, **keywords: Any) -> None:
+    def made(self, *arguments, **keywords):
         rooms.append(self)
         make(self, *arguments, **keywords)
 
@@ -210,7 +205,7 @@ def test_an_actor_can_be_called_again_at_once(monkeypatch: pytest.MonkeyPatch) -
     calls = [counter.increase.remote() for _ in range(2)]
     known_count = actors.get(calls)[-1]
 
-    def call() -> None:
+    def call():
         calls[:] = [counter.increase.remote()]
 
     sending = (Link.call, Room.enter, Room._counts, Link._send_what_is_ready, Link._send)

@@ -1,7 +1,5 @@
 """Tuner and trials are killed at any moment: the experiment ends as if none had been."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json
@@ -12,7 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -26,20 +23,20 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="kills processes"),
 ]
 
-JOURNAL: Final = EXPERIMENT / "journal.jsonl"
-DEADLINE_S: Final = 100.0
+JOURNAL = EXPERIMENT / "journal.jsonl"
+DEADLINE_S = 100.0
 
 
-def script(kind: str, trainable: str) -> list[str]:
+def script(kind, trainable):
     return [sys.executable, "-m", "tests.faults.tuned_runs", kind, trainable]
 
 
-def environment() -> dict[str, str]:
+def environment():
     return {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
 @functools.cache
-def undisturbed(kind: str, trainable: str) -> tuple[dict[str, Any], int]:
+def undisturbed(kind, trainable):
     """What an experiment comes to that is not killed, and the size of its journal in bytes."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -48,7 +45,7 @@ def undisturbed(kind: str, trainable: str) -> tuple[dict[str, Any], int]:
         return json.loads(done.stdout), (Path(folder) / JOURNAL).stat().st_size
 
 
-VICTIMS: Final = ("trial", "tuner", "all")
+VICTIMS = ("trial", "tuner", "all")
 """The process of a trial; that of the tuner; the tuner and everything that it has started."""
 
 
@@ -60,21 +57,21 @@ class Killed:
         warnings: what all attempts wrote to stderr.
     """
 
-    def __init__(self, kind: str, trainable: str, folder: Path, seed: int) -> None:
+    def __init__(self, kind, trainable, folder, seed):
         self.line, self.folder = script(kind, trainable), folder
         _, self.full_size = undisturbed(kind, trainable)
         self.rng = np.random.default_rng(seed)
-        self.kills: list[str] = []
+        self.kills = []
         self.warnings = ""
 
-    def run(self, num_kills: int) -> dict[str, Any]:
+    def run(self, num_kills):
         """Kills so often, goes on each time, and lets the experiment come to its end."""
         while True:
             out = self.attempt(num_kills)
             if out is not None:
-                return json.loads(out)  # type: ignore[no-any-return]
+                return json.loads(out)
 
-    def attempt(self, num_kills: int) -> bytes | None:
+    def attempt(self, num_kills):
         """Begins or goes on until the tuner is killed; what it printed if it came to its end."""
         with subprocess.Popen(
             self.line, cwd=self.folder, env=environment(), stdout=subprocess.PIPE,
@@ -90,7 +87,7 @@ class Killed:
             assert process.returncode == 0, err.decode()
             return out
 
-    def wait_for_a_moment(self, process: subprocess.Popen[bytes], num_left: int) -> None:
+    def wait_for_a_moment(self, process, num_left):
         """Waits until the journal has grown by a random part of what is missing, and a bit more."""
         here = self.size()
         most = max(2, 2 * (self.full_size - here) // (num_left + 1))
@@ -103,7 +100,7 @@ class Killed:
             within_s=DEADLINE_S,
         )
 
-    def strike(self, process: subprocess.Popen[bytes]) -> None:
+    def strike(self, process):
         """Kills one of the victims."""
         victim = VICTIMS[int(self.rng.integers(len(VICTIMS)))]
         below = descendants(process.pid)
@@ -122,13 +119,13 @@ class Killed:
         if hit:
             self.kills.append(victim)
 
-    def size(self) -> int:
+    def size(self):
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / JOURNAL).stat().st_size
         return 0
 
 
-def descendants(pid: int) -> list[int]:
+def descendants(pid):
     """The processes below one, which were started by copies of it or by their copies."""
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
@@ -140,7 +137,7 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def check(kind: str, trainable: str, folder: Path, seed: int, num_kills: int) -> int:
+def check(kind, trainable, folder, seed, num_kills):
     """An experiment that is killed so often comes to what an undisturbed one does.
 
     Returns:
@@ -162,7 +159,7 @@ def check(kind: str, trainable: str, folder: Path, seed: int, num_kills: int) ->
     return len(killed.kills)
 
 
-def campaign(kind: str, trainable: str, folder: Path, seed: int) -> None:
+def campaign(kind, trainable, folder, seed):
     """Experiments that are killed five times and gone on with, until there were so many kills."""
     done = run = 0
     while done < 5:
@@ -170,33 +167,29 @@ def campaign(kind: str, trainable: str, folder: Path, seed: int) -> None:
         run += 1
 
 
-def test_an_experiment_is_killed_and_comes_to_the_same(tmp_path: Path) -> None:
+def test_an_experiment_is_killed_and_comes_to_the_same(tmp_path):
     assert check("ASHA", "function", tmp_path, 1, num_kills=1)
 
 
-SEEDS: Final = range(5)
+SEEDS = range(5)
 """Five kills for each: 25 per kind."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["FIFO", "ASHA", "HYPERBAND", "POPULATION", "OPTUNA"])
-def test_experiments_of_functions_are_killed_at_25_moments(
-    kind: str, seed: int, tmp_path: Path
-) -> None:
+def test_experiments_of_functions_are_killed_at_25_moments(kind, seed, tmp_path):
     campaign(kind, "function", tmp_path, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["FIFO", "ASHA", "POPULATION", "OPTUNA"])
-def test_experiments_of_16_algorithms_are_killed_at_25_moments(
-    kind: str, seed: int, tmp_path: Path
-) -> None:
+def test_experiments_of_16_algorithms_are_killed_at_25_moments(kind, seed, tmp_path):
     campaign(kind, "PPO", tmp_path, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["FIFO", "POPULATION"])
-def test_experiments_of_algorithms_with_runners_are_killed(kind: str, tmp_path: Path) -> None:
+def test_experiments_of_algorithms_with_runners_are_killed(kind, tmp_path):
     campaign(kind, "PPO with runners", tmp_path, 1)

@@ -1,7 +1,5 @@
 """The main process is killed at any moment and goes on: the bytes of an undisturbed run."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import json
@@ -10,7 +8,6 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,7 +33,7 @@ pytestmark = [
 
 
 @functools.cache
-def undisturbed(how: str, kind: str, runners: int, iterations: int) -> tuple[Any, ...]:
+def undisturbed(how, kind, runners, iterations):
     """Component files, results and the names of all files of a run that is not killed."""
     with tempfile.TemporaryDirectory() as folder:
         begin, _ = lines(how, kind, runners, iterations)
@@ -48,7 +45,7 @@ def undisturbed(how: str, kind: str, runners: int, iterations: int) -> tuple[Any
         return outcome(Path(folder) / "run", iterations)
 
 
-def lines(how: str, kind: str, runners: int, iterations: int) -> tuple[list[str], list[str]]:
+def lines(how, kind, runners, iterations):
     """The commands that begin a run and go on with it."""
     if how == "script":
         line = script_line(kind, runners=runners, iterations=iterations)
@@ -56,7 +53,7 @@ def lines(how: str, kind: str, runners: int, iterations: int) -> tuple[list[str]
     return train_line(kind, runners=runners, iterations=iterations), resume_line()
 
 
-def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
+def outcome(run, iterations):
     names = [f"{number:06d}" for number in range(iterations - KEEP + 1, iterations + 1)]
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == names
     components = {
@@ -85,9 +82,7 @@ def outcome(run: Path, iterations: int) -> tuple[Any, ...]:
     return components, [comparable(row) for row in results], files
 
 
-def campaign(
-    how: str, kind: str, runners: int, *, seed: int, kills: int, folder: Path, spare: int = 8
-) -> KilledRun:
+def campaign(how, kind, runners, *, seed, kills, folder, spare=8):
     # Far more than are made in the lives before the last: a run that has ended saves no more, so
     # what it was killed in the middle of removing would stay.
     iterations = 4 * kills + spare
@@ -107,13 +102,13 @@ def campaign(
     return killed
 
 
-def test_kills_make_no_difference(tmp_path: Path) -> None:
+def test_kills_make_no_difference(tmp_path):
     killed = campaign("command line", "PPO", 1, seed=0, kills=2, folder=tmp_path)
     assert killed.hits.total() == 2
     assert killed.num_looks > 0
 
 
-def test_kills_make_no_difference_to_actors(tmp_path: Path) -> None:
+def test_kills_make_no_difference_to_actors(tmp_path):
     """With evaluation beside training, a curriculum, states of callbacks, saves in the background;
     runners, evaluation runners, actors and the fork server are killed as well."""
     killed = campaign("script", "ACTORS", 2, seed=0, kills=1, folder=tmp_path, spare=2)
@@ -122,7 +117,7 @@ def test_kills_make_no_difference_to_actors(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_hundreds_of_kills_make_no_difference_to_actors(seed: int, tmp_path: Path) -> None:
+def test_hundreds_of_kills_make_no_difference_to_actors(seed, tmp_path):
     killed = campaign("script", "ACTORS", 2, seed=seed, kills=14, folder=tmp_path)
     print(dict(killed.hits), dict(killed.killed_others), killed.num_looks)
     assert killed.hits.total() + killed.killed_others.total() >= 14
@@ -139,15 +134,13 @@ def test_hundreds_of_kills_make_no_difference_to_actors(seed: int, tmp_path: Pat
         ("script", "DQN", 1),
     ],
 )
-def test_hundreds_of_kills_make_no_difference(
-    how: str, kind: str, runners: int, seed: int, tmp_path: Path
-) -> None:
+def test_hundreds_of_kills_make_no_difference(how, kind, runners, seed, tmp_path):
     killed = campaign(how, kind, runners, seed=seed, kills=12, folder=tmp_path)
     print(dict(killed.hits), killed.num_looks)
     assert killed.hits.total() >= 8
 
 
-def test_what_a_kill_left_of_an_old_checkpoint_goes_with_the_next_save(tmp_path: Path) -> None:
+def test_what_a_kill_left_of_an_old_checkpoint_goes_with_the_next_save(tmp_path):
     saving = ("--checkpoint-every", 1, "--keep", 2)
     train(tmp_path, "--stop-iterations", 3, *saving)
     checkpoints = tmp_path / "run" / "checkpoints"
@@ -156,7 +149,7 @@ def test_what_a_kill_left_of_an_old_checkpoint_goes_with_the_next_save(tmp_path:
     assert sorted(path.name for path in checkpoints.iterdir()) == ["000003", "000004"]
 
 
-def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_before_it_saved_anything_is_begun_anew(tmp_path):
     """So `local-trainer resume run || local-trainer train …` always goes on."""
     train(tmp_path, "--stop-iterations", 2)
     expected = [comparable(row) for row in rows(tmp_path)]

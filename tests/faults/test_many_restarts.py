@@ -1,7 +1,5 @@
 """Runners that are replaced again and again leave nothing behind in the main process."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -20,17 +18,17 @@ pytestmark = [
 ]
 
 
-def resident_bytes() -> int:
+def resident_bytes():
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def num_open_files() -> int:
+def num_open_files():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.mark.parametrize("num_restarts", [12, pytest.param(1000, marks=pytest.mark.slow)])
-def test_restarts_cost_no_memory_threads_or_files(num_restarts: int) -> None:
+def test_restarts_cost_no_memory_threads_or_files(num_restarts):
     made = (
         PPOConfig()
         .environment(CountdownEnv)
@@ -42,7 +40,7 @@ def test_restarts_cost_no_memory_threads_or_files(num_restarts: int) -> None:
     with made.build_algo() as algo:
         group = algo.env_runner_group
 
-        def replace_one() -> None:
+        def replace_one():
             os.kill(group.env_runner_pids()[1], signal.SIGKILL)
             assert group.foreach_env_runner("ping") == ["pong"]
 

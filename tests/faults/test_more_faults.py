@@ -1,12 +1,9 @@
 """Faults beside the matrix: spoilt answers, a lack of memory, and each event of env runners."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ pytestmark = pytest.mark.process
 RUNNER_EVENTS = [event.name for event in EVENTS.values() if event.scope == "env_runner"]
 
 
-def at_step(way: str, *, in_evaluation: bool = False) -> Fault:
+def at_step(way, *, in_evaluation=False):
     return Fault("step", way=way, worker_index=1, in_evaluation=in_evaluation, at_step=3)
 
 
@@ -33,7 +30,7 @@ def at_step(way: str, *, in_evaluation: bool = False) -> Fault:
         ("nan_reward", True),
     ],
 )
-def test_an_answer_against_the_contract_is_an_error_at_once(way: str, in_evaluation: bool) -> None:
+def test_an_answer_against_the_contract_is_an_error_at_once(way, in_evaluation):
     fault = at_step(way, in_evaluation=in_evaluation)
     with (
         no_leaks(),
@@ -45,7 +42,7 @@ def test_an_answer_against_the_contract_is_an_error_at_once(way: str, in_evaluat
 
 
 @functools.cache
-def undisturbed() -> bytes:
+def undisturbed():
     with config().build_algo() as algo:
         return outcome(algo)
 
@@ -53,7 +50,7 @@ def undisturbed() -> bytes:
 @pytest.mark.parametrize(
     ("way", "num_restarts"), [("slow", 0), ("out_of_memory", 1), ("unpicklable_result", 1)]
 )
-def test_what_is_no_error_of_the_env_is_repaired(way: str, num_restarts: int) -> None:
+def test_what_is_no_error_of_the_env_is_repaired(way, num_restarts):
     fault = at_step(way)
     with no_leaks(), config(fault).build_algo() as algo:
         disturbed = outcome(algo)
@@ -72,7 +69,7 @@ def test_what_is_no_error_of_the_env_is_repaired(way: str, num_restarts: int) ->
         if not (in_evaluation and event == "on_postprocess_trajectory")  # not fired there
     ],
 )
-def test_a_process_that_dies_in_an_event_is_replaced(event: str, in_evaluation: bool) -> None:
+def test_a_process_that_dies_in_an_event_is_replaced(event, in_evaluation):
     fault = Fault(event, way="sigkill", worker_index=1, in_evaluation=in_evaluation)
     with no_leaks(), config(fault).build_algo() as algo:
         disturbed = outcome(algo)
@@ -83,7 +80,7 @@ def test_a_process_that_dies_in_an_event_is_replaced(event: str, in_evaluation: 
         assert disturbed == outcome(algo)
 
 
-def live_through_everything(fault: Fault, folder: Path) -> None:
+def live_through_everything(fault, folder):
     """A run in which every event fires."""
     with config(fault).build_algo() as algo:
         algo.train()
@@ -95,7 +92,7 @@ def live_through_everything(fault: Fault, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("event", list(EVENTS))
-def test_a_callback_that_raises_in_any_event_is_one_error(event: str, tmp_path: Path) -> None:
+def test_a_callback_that_raises_in_any_event_is_one_error(event, tmp_path):
     fault = Fault(event)
     with no_leaks(), pytest.raises(CallbackError, match=rf"FaultyCallback\.{event}"):
         live_through_everything(fault, tmp_path / "saved")
@@ -103,7 +100,7 @@ def test_a_callback_that_raises_in_any_event_is_one_error(event: str, tmp_path: 
 
 
 @pytest.mark.parametrize("place", ["pack", "unpack"])
-def test_what_a_users_function_returns_may_fail_on_its_way(place: str) -> None:
+def test_what_a_users_function_returns_may_fail_on_its_way(place):
     broken = Fault(place, times=1)
     fatal = Fault("pack", way="sigkill", times=1)
     huge = Fault("pack", way="huge_reply")

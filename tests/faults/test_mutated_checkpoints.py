@@ -5,14 +5,10 @@ so that the decoder meets it: it may hold any data, but never runs code, hangs o
 its bytes do not account for.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ormsgpack
@@ -24,7 +20,7 @@ from tests.traced_memory import takes_less
 Files = dict[str, bytes]
 Rng = np.random.Generator
 
-STATES: dict[str, Any] = {
+STATES = {
     "learner/rl_module": {"w": np.arange(48, dtype=np.float32).reshape(6, 8), "b": np.zeros(2)},
     "replay_buffer": {"obs": np.ones((8, 6), np.float32), "new": [np.arange(30.0).reshape(5, 6).T]},
     "learner/optimizer": {"step": 3, "moments": (1.0, float("nan"), 2**70), "names": {"a", "b"}},
@@ -39,17 +35,17 @@ MEMORY_SLACK_BYTES = 400_000
 class Bomb:
     """Leaves a file behind when it is unpickled."""
 
-    def __init__(self, marker: Path) -> None:
+    def __init__(self, marker):
         self._marker = marker
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (Path.touch, (self._marker,))
 
 
 class Campaign:
     """One intact checkpoint, and a folder that holds one mutant after the other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.marker = folder / "code was run"
         self.bomb = pickle.dumps(Bomb(self.marker))
         code = pack_code({"callbacks": Bomb(self.marker)})
@@ -66,9 +62,9 @@ class Campaign:
         self.content = encode(read_checkpoint(intact).components)
         self.target = folder / "mutant"
         (self.target / "files-1").mkdir(parents=True)
-        self._written: Files = {}
+        self._written = {}
 
-    def read(self, files: Files) -> bytes | None:
+    def read(self, files):
         """What is read from a checkpoint of these files, as bytes; None if it is refused."""
         for name in self._written.keys() - files.keys():
             self._path(name).unlink()
@@ -81,10 +77,10 @@ class Campaign:
         except CheckpointError:
             return None
 
-    def _path(self, name: str) -> Path:
+    def _path(self, name):
         return self.target / name if name == MANIFEST else self.target / "files-1" / name
 
-    def forged(self, files: Files) -> Files:
+    def forged(self, files):
         """The files with a manifest that fits them, as an attacker would write it."""
         manifest = json.loads(files[MANIFEST])
         components = manifest["components"].values()
@@ -102,7 +98,7 @@ class Campaign:
 # ---- mutations of bytes
 
 
-def flip_bits(data: bytes, rng: Rng) -> bytes:
+def flip_bits(data, rng):
     mutant = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         if mutant:
@@ -110,30 +106,30 @@ def flip_bits(data: bytes, rng: Rng) -> bytes:
     return bytes(mutant)
 
 
-def cut(data: bytes, rng: Rng) -> bytes:
+def cut(data, rng):
     return data[: rng.integers(len(data) + 1)]
 
 
-def lengthen(data: bytes, rng: Rng) -> bytes:
+def lengthen(data, rng):
     return data + rng.bytes(int(rng.integers(1, 40)))
 
 
-def exchange_parts(data: bytes, rng: Rng) -> bytes:
+def exchange_parts(data, rng):
     if len(data) < 4:
         return data
     first, second, third = sorted(rng.integers(0, len(data), 3))
     return data[:first] + data[second:third] + data[first:second] + data[third:]
 
 
-def repeat_a_part(data: bytes, rng: Rng) -> bytes:
+def repeat_a_part(data, rng):
     start = rng.integers(len(data) + 1)
     return data[:start] + data[start : start + rng.integers(1, 60)] * 2 + data[start:]
 
 
-def plant(part: Callable[[Rng], bytes]) -> Callable[[bytes, Rng], bytes]:
+def plant(part):
     """Writes something over a part of the bytes, or between them."""
 
-    def mutate(data: bytes, rng: Rng) -> bytes:
+    def mutate(data, rng):
         start, planted = rng.integers(len(data) + 1), part(rng)
         skip = len(planted) if rng.random() < 0.5 else 0
         return data[:start] + planted + data[start + skip :]
@@ -141,19 +137,19 @@ def plant(part: Callable[[Rng], bytes]) -> Callable[[bytes, Rng], bytes]:
     return mutate
 
 
-def huge_header(rng: Rng) -> bytes:
+def huge_header(rng):
     """The beginning of a list, map, text, binary or ext of up to 4 GiB."""
     head = rng.choice([0xDD, 0xDF, 0xDB, 0xC6, 0xC9])
     size = int(rng.integers(2**16, 2**32))
     return bytes([head]) + size.to_bytes(4, "big") + (b"\x05" if head == 0xC9 else b"")
 
 
-def some_ext(rng: Rng) -> bytes:
+def some_ext(rng):
     layout = ["<f8", [int(rng.integers(2**40))] * int(rng.integers(1, 4)), "C"]
     return ormsgpack.packb(ormsgpack.Ext(int(rng.integers(128)), ormsgpack.packb(layout)))
 
 
-def some_array_file(rng: Rng) -> bytes:
+def some_array_file(rng):
     """An entry of an array file: of one that is there, of none, of a size that fits or not."""
     dtype, size = [("<f4", 48), ("|u1", 192), ("<i8", 24), ("|O", 24)][rng.integers(4)]
     size = size if rng.random() < 0.7 else int(rng.integers(2**40))
@@ -161,7 +157,7 @@ def some_array_file(rng: Rng) -> bytes:
     return ormsgpack.packb(ormsgpack.Ext(11, ormsgpack.packb(layout)))
 
 
-def mutations(bomb: bytes) -> list[Callable[[bytes, Rng], bytes]]:
+def mutations(bomb):
     return [
         flip_bits,
         cut,
@@ -180,7 +176,7 @@ def mutations(bomb: bytes) -> list[Callable[[bytes, Rng], bytes]]:
 # ---- mutations of files
 
 
-def mutate_files(campaign: Campaign, rng: Rng) -> Files:
+def mutate_files(campaign, rng):
     """A checkpoint with something wrong about one or two of its files."""
     files = dict(campaign.files)
     names = sorted(files)
@@ -205,21 +201,19 @@ def mutate_files(campaign: Campaign, rng: Rng) -> Files:
 
 
 @pytest.fixture(scope="module")
-def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+def campaign(tmp_path_factory):
     # In memory where that is possible: tens of thousands of small files are written.
     return Campaign(tmp_path_factory.mktemp("campaign"))
 
 
-def samples(few: int, many: int) -> list[Any]:
+def samples(few, many):
     """Seeds and numbers: a small sample, and campaigns of many and of ten times as many."""
     slow = [(1, many), (2, 10 * many)]
     return [(0, few), *[pytest.param(*sample, marks=pytest.mark.slow) for sample in slow]]
 
 
 @pytest.mark.parametrize(("seed", "num_mutants"), samples(400, 12_000))
-def test_damage_is_refused_or_changes_nothing(
-    seed: int, num_mutants: int, campaign: Campaign
-) -> None:
+def test_damage_is_refused_or_changes_nothing(seed, num_mutants, campaign):
     rng = np.random.default_rng(seed)
     num_refused = 0
     for number in range(num_mutants):
@@ -233,16 +227,14 @@ def test_damage_is_refused_or_changes_nothing(
 
 
 @pytest.mark.parametrize(("seed", "num_mutants"), samples(150, 8_000))
-def test_forgeries_run_no_code_and_take_no_more_memory_than_their_size(
-    seed: int, num_mutants: int, campaign: Campaign
-) -> None:
+def test_forgeries_run_no_code_and_take_no_more_memory_than_their_size(seed, num_mutants, campaign):
     rng = np.random.default_rng(seed)
     names = sorted(name for name in campaign.files if name != MANIFEST)
     changes = mutations(campaign.bomb)
     num_read = 0
-    found: list[bytes | None] = []
+    found = []
 
-    def read() -> None:
+    def read():
         found[:] = [campaign.read(files)]
 
     for number in range(num_mutants):
@@ -258,7 +250,7 @@ def test_forgeries_run_no_code_and_take_no_more_memory_than_their_size(
     assert not campaign.marker.exists(), "no code was run"
 
 
-def test_the_campaign_would_see_code_that_runs(tmp_path: Path) -> None:
+def test_the_campaign_would_see_code_that_runs(tmp_path):
     campaign = Campaign(tmp_path)
     pickle.loads(campaign.bomb)
     assert campaign.marker.exists()

@@ -1,10 +1,6 @@
 """Features drawn together, and faults in every iteration: the bytes stay what they are."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +19,7 @@ MANY = [seed for seed in range(300) if seed not in FEW]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_logged() -> Iterator[None]:
+def nothing_is_logged():
     """Each fault is a warning with a traceback."""
     logging.disable(logging.WARNING)
     yield
@@ -31,7 +27,7 @@ def nothing_is_logged() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [*FEW, *(pytest.param(s, marks=pytest.mark.slow) for s in MANY)])
-def test_faults_in_every_iteration_make_no_difference(seed: int, tmp_path: Path) -> None:
+def test_faults_in_every_iteration_make_no_difference(seed, tmp_path):
     run = disturbed(seed, tmp_path)
     assert run.trouble == [], drawn(seed).name
     assert run.num_failures or run.num_kills  # where all is repaired, no iteration fails

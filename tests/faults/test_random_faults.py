@@ -1,11 +1,8 @@
 """Kills at random moments, again and again: the bytes stay what they are."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ FEW = range(1)
 MANY = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20)]
 
 
-def common(config: Any) -> Any:
+def common(config):
     return (
         config.environment(CountdownEnv)
         .env_runners(num_env_runners=2, num_envs_per_env_runner=2)
@@ -32,13 +29,13 @@ def common(config: Any) -> Any:
     )
 
 
-def ppo() -> Any:
+def ppo():
     return common(PPOConfig()).training(
         train_batch_size=200, minibatch_size=50, num_epochs=2, model={"fcnet_hiddens": [8]}
     )
 
 
-def dqn() -> Any:
+def dqn():
     made = common(DQNConfig()).training(
         train_batch_size=16,
         num_steps_sampled_before_learning_starts=40,
@@ -51,7 +48,7 @@ CONFIGS = {"PPO": ppo, "DQN": dqn}
 
 
 @functools.cache
-def undisturbed(name: str) -> bytes:
+def undisturbed(name):
     with CONFIGS[name]().build_algo() as algo:
         for _ in range(ITERATIONS):
             algo.train()
@@ -61,13 +58,13 @@ def undisturbed(name: str) -> bytes:
 class Killer:
     """Kills some of the runners, at most so many times."""
 
-    def __init__(self, algo: Any, rng: np.random.Generator) -> None:
+    def __init__(self, algo, rng):
         self.num_kills = 0
         self._groups = [algo.env_runner_group, algo.eval_env_runner_group]
         self._rng = rng
         self._left = 0
 
-    def __call__(self) -> None:
+    def __call__(self):
         pids = [pid for group in self._groups for pid in group.env_runner_pids().values()]
         if self._left == 0 or not pids:
             return
@@ -79,13 +76,13 @@ class Killer:
                 continue  # it was replaced a moment ago
             self.num_kills += 1
 
-    def load(self, rounds: int) -> None:
+    def load(self, rounds):
         self._left = rounds
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("seed", [*FEW, *MANY])
-def test_kills_at_any_moment_make_no_difference(name: str, seed: int) -> None:
+def test_kills_at_any_moment_make_no_difference(name, seed):
     """Also several in one iteration: while a runner is replaced, or soon after."""
     rng = np.random.default_rng(seed)
     with CONFIGS[name]().build_algo() as algo:

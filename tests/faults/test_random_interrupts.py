@@ -1,14 +1,10 @@
 """Ctrl-C at random moments, again and again: the run goes on, and the bytes stay what they are."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -30,18 +26,18 @@ Made = TypeVar("Made")
 
 
 class CountingResults(Counting):
-    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, metrics_logger, **kwargs):
         self.num_steps += 1000
         metrics_logger.log_value("count", self.num_steps)
 
 
-def ppo() -> Any:
+def ppo():
     return PPOConfig().training(
         train_batch_size=120, minibatch_size=60, num_epochs=2, model={"fcnet_hiddens": [8]}
     )
 
 
-def dqn() -> Any:
+def dqn():
     return (
         DQNConfig()
         .training(
@@ -54,7 +50,7 @@ def dqn() -> Any:
     )
 
 
-def config(kind: str) -> Any:
+def config(kind):
     made = {"ppo": ppo, "dqn": dqn}[kind]()
     made.environment(CountdownEnv).callbacks(CountingResults).debugging(seed=5)
     made.env_runners(num_env_runners=2, num_envs_per_env_runner=2)
@@ -67,7 +63,7 @@ def config(kind: str) -> Any:
 
 
 @functools.cache
-def undisturbed(kind: str) -> tuple[bytes, ...]:
+def undisturbed(kind):
     """What is known before the first iteration and after each."""
     with config(kind).build_algo() as algo:
         states = [known(algo)]
@@ -78,14 +74,14 @@ def undisturbed(kind: str) -> tuple[bytes, ...]:
 
 
 @pytest.fixture(autouse=True)
-def alarms_are_interrupts() -> Iterator[None]:
+def alarms_are_interrupts():
     gc.collect()  # what other tests left: an interrupt of its finalizers would be told here
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGALRM, before)
 
 
-def attempt(operation: Callable[[], Made], *, after_s: float) -> Made | None:
+def attempt(operation, *, after_s):
     """What the operation returned; None if it was interrupted, or a moment later."""
     try:
         signal.setitimer(signal.ITIMER_REAL, after_s)
@@ -97,12 +93,12 @@ def attempt(operation: Callable[[], Made], *, after_s: float) -> Made | None:
         return None
 
 
-def no_process_is_left() -> bool:
+def no_process_is_left():
     gc.collect()  # of an algorithm that was just complete and not taken
     return wait_until(lambda: not multiprocessing.active_children())
 
 
-def built(kind: str, after_s: float) -> Any:
+def built(kind, after_s):
     algo = attempt(config(kind).build_algo, after_s=after_s)
     if algo is None:
         assert no_process_is_left()
@@ -110,12 +106,12 @@ def built(kind: str, after_s: float) -> Any:
     return algo
 
 
-def moment(rng: np.random.Generator, *, is_first: bool) -> float:
+def moment(rng, *, is_first):
     """Seconds: within an undisturbed iteration, or one in which processes are made first."""
     return float(rng.uniform(0.0005, 0.012 if is_first else rng.choice([0.02, 0.12])))
 
 
-def train_with_interrupts(algo: Any, expected: tuple[bytes, ...], rng: np.random.Generator) -> int:
+def train_with_interrupts(algo, expected, rng):
     """Trains to the end; how often it was interrupted."""
     num_interrupts = 0
     while algo.training_iteration < ITERATIONS:
@@ -132,7 +128,7 @@ def train_with_interrupts(algo: Any, expected: tuple[bytes, ...], rng: np.random
     return num_interrupts
 
 
-def save_with_an_interrupt(algo: Any, path: Path, after_s: float) -> None:
+def save_with_an_interrupt(algo, path, after_s):
     if attempt(lambda: algo.save_to_path(path), after_s=after_s) is None:
         try:
             assert read_manifest(path).metadata["training_iteration"] == ITERATIONS
@@ -140,7 +136,7 @@ def save_with_an_interrupt(algo: Any, path: Path, after_s: float) -> None:
             algo.save_to_path(path)
 
 
-def run_with_interrupts(kind: str, seed: int, path: Path) -> int:
+def run_with_interrupts(kind, seed, path):
     rng, expected = np.random.default_rng(seed), undisturbed(kind)
     algo = built(kind, rng.uniform(0.0005, 0.25))
     try:
@@ -158,12 +154,12 @@ def run_with_interrupts(kind: str, seed: int, path: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
-def test_interrupts_at_any_moment_make_no_difference(kind: str, tmp_path: Path) -> None:
+def test_interrupts_at_any_moment_make_no_difference(kind, tmp_path):
     assert run_with_interrupts(kind, 0, tmp_path / "saved") > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ppo", "dqn"])
 @pytest.mark.parametrize("seed", range(1, 25))
-def test_hundreds_of_interrupts_make_no_difference(kind: str, seed: int, tmp_path: Path) -> None:
+def test_hundreds_of_interrupts_make_no_difference(kind, seed, tmp_path):
     assert run_with_interrupts(kind, seed, tmp_path / "saved") > 0

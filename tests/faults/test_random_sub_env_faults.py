@@ -1,9 +1,7 @@
 """Sub-envs that raise at random moments make no difference to anything that is learnt."""
 
-from __future__ import annotations
-
 import random
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -23,32 +21,32 @@ class Flaky(CountdownEnv, TaskSettableEnv[Any, Any]):
     Settings: seed, of the moments; None never fails.
     """
 
-    failures: ClassVar[dict[str, Any]] = {}
+    failures = {}
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 6, "max_length": 30})
         self._seed = env_config.get("seed")
         self._task = 0
 
-    def get_task(self) -> int:
+    def get_task(self):
         return self._task
 
-    def set_task(self, task: int) -> None:
+    def set_task(self, task):
         self._task = task
 
-    def noise(self) -> float:
+    def noise(self):
         return (super().noise() + 0.001 * self._task) % 1.0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self._may_fail()
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         answer = super().step(action)
         self._may_fail()  # the env is spoilt: it has made the step already
         return answer
 
-    def _may_fail(self) -> None:
+    def _may_fail(self):
         if self._seed is None:
             return
         state = self.failures  # of this process: every call of every env counts
@@ -61,25 +59,22 @@ class Flaky(CountdownEnv, TaskSettableEnv[Any, Any]):
 class Counting(RLlibCallback):
     """Has state, logs, and sets a task in the middle of episodes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_steps = 0
 
-    def on_episode_step(
-        self, *, episode: Any, metrics_logger: Any, env: Any, env_index: int, **_: Any
-    ) -> None:
+    def on_episode_step(self, *, episode, metrics_logger, env, env_index, **_):
         self.num_steps += 1
         episode.custom_data["steps"] = episode.custom_data.get("steps", 0) + 1
         metrics_logger.log_value("steps", 1, reduce="sum")
         if episode.t == 4:
             env.envs[env_index].set_task(self.num_steps % 7)
 
-    def on_episode_end(self, *, episode: Any, prev_episode_chunks: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, prev_episode_chunks, **_):
         chunks = [*prev_episode_chunks, episode]
         assert sum(map(len, chunks)) == episode.t == episode.custom_data["steps"]
 
 
-def config(make: str, num_env_runners: int, seed: int | None) -> Any:
-    made: Any
+def config(make, num_env_runners, seed):
     if make == "ppo":
         made = PPOConfig().training(train_batch_size=80, minibatch_size=40, num_epochs=1)
     else:
@@ -100,7 +95,7 @@ def config(make: str, num_env_runners: int, seed: int | None) -> Any:
     )
 
 
-def outcome(make: str, num_env_runners: int, seed: int | None) -> tuple[bytes, int]:
+def outcome(make, num_env_runners, seed):
     with config(make, num_env_runners, seed).build_algo() as algo:
         results = [algo.train() for _ in range(4)]
         plain = [{**comparable(result), "config": None} for result in results]
@@ -113,7 +108,7 @@ def outcome(make: str, num_env_runners: int, seed: int | None) -> tuple[bytes, i
 
 
 @pytest.mark.parametrize(("make", "num_env_runners"), [("ppo", 2), ("dqn", 0)])
-def test_failures_at_random_moments_change_no_byte(make: str, num_env_runners: int) -> None:
+def test_failures_at_random_moments_change_no_byte(make, num_env_runners):
     expected, none = outcome(make, num_env_runners, None)
     repaired, some = outcome(make, num_env_runners, 1)
     assert none == 0
@@ -123,7 +118,7 @@ def test_failures_at_random_moments_change_no_byte(make: str, num_env_runners: i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", ["ppo", "dqn"])
-def test_that_holds_for_many_seeds(make: str) -> None:
+def test_that_holds_for_many_seeds(make):
     expected, _ = outcome(make, 0, None)
     for seed in range(2, 40):
         repaired, some = outcome(make, 0, seed)

@@ -1,20 +1,17 @@
 """Env runners whose env fails, in every place and way: repaired with the same bytes, or told."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo, told_and_known
-from trainer import EnvCreationError, PPOConfig, RunnerFailedError, RunnerLostError
+from trainer import EnvCreationError, RunnerFailedError, RunnerLostError
 from trainer.testing.envs import FailingEnv, UnseededEnv
 from trainer.testing.faults import InjectedFaultError
 from trainer.testing.processes import is_process_alive, wait_until
@@ -25,28 +22,22 @@ pytestmark = pytest.mark.process
 STALL_LIMIT_S = 1.5
 
 
-def config(
-    fault: dict[str, Any] | None = None,
-    *,
-    env: Any = FailingEnv,
-    num_env_runners: int = 2,
-    **settings: Any,
-) -> PPOConfig:
+def config(fault=None, *, env=FailingEnv, num_env_runners=2, **settings):
     settings |= {"num_envs_per_env_runner": 2, "env_config": {"min_length": 6, **(fault or {})}}
     return small_ppo(num_env_runners, env=env, **settings)
 
 
-def outcome(algo: Any, iterations: int = 2) -> bytes:
+def outcome(algo, iterations=2):
     """The next results and everything the algorithm knows after them, but the settings."""
     return told_and_known(algo, [algo.train() for _ in range(iterations)])
 
 
-def numbers_of(slots: list[dict[str, Any]]) -> list[int]:
+def numbers_of(slots):
     return [slot["episode_number"] for slot in slots]
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> bytes:
+def undisturbed():
     with config().build_algo() as algo:
         return outcome(algo)
 
@@ -62,9 +53,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("where", [pytest.param("reset", marks=pytest.mark.slow), "step"])
 @pytest.mark.parametrize("how", ENDINGS)
-def test_what_fails_once_is_repaired_with_the_same_bytes(
-    where: str, how: str, undisturbed: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_fails_once_is_repaired_with_the_same_bytes(where, how, undisturbed, tmp_path, caplog):
     armed = tmp_path / "armed"
     fault = {"where": where, "how": how, "armed_file": str(armed)}
     with config(fault, sample_timeout_s=STALL_LIMIT_S).build_algo() as algo:
@@ -79,9 +68,7 @@ def test_what_fails_once_is_repaired_with_the_same_bytes(
 
 
 @pytest.mark.parametrize(("where", "how"), [("reset", "raise"), ("step", "kill")])
-def test_what_always_fails_is_an_error_after_three_tries(
-    where: str, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_always_fails_is_an_error_after_three_tries(where, how, caplog):
     fault = {"where": where, "how": how, "worker_index": 2}
     with config(fault).build_algo() as algo:
         expected = InjectedFaultError if how == "raise" else RunnerLostError
@@ -102,9 +89,9 @@ def test_what_always_fails_is_an_error_after_three_tries(
         assert "sub-env 0, episode training-2-" in told, "where to find the episode"
 
 
-def test_a_hang_that_comes_again_is_told_with_its_time() -> None:
+def test_a_hang_that_comes_again_is_told_with_its_time():
     fault = {"where": "step", "how": "hang", "worker_index": 1}
-    settings: dict[str, Any] = {
+    settings = {
         "sample_timeout_s": STALL_LIMIT_S,
         "num_consecutive_env_runner_failures_tolerance": 0,
     }
@@ -118,7 +105,7 @@ def test_a_hang_that_comes_again_is_told_with_its_time() -> None:
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_without_restarts_the_first_failure_is_the_error(how: str) -> None:
+def test_without_restarts_the_first_failure_is_the_error(how):
     fault = {"where": "step", "how": how, "worker_index": 1}
     with config(fault, restart_failed_env_runners=False).build_algo() as algo:
         with pytest.raises((InjectedFaultError, RunnerLostError)) as raised:
@@ -130,9 +117,7 @@ def test_without_restarts_the_first_failure_is_the_error(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_ignored_failures_leave_the_others_to_go_on(
-    how: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ignored_failures_leave_the_others_to_go_on(how, caplog):
     fault = {"where": "step", "how": how, "worker_index": 1}
     settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
     with config(fault, **settings).build_algo() as algo:
@@ -144,7 +129,7 @@ def test_ignored_failures_leave_the_others_to_go_on(
     assert "training goes on without it" in caplog.text
 
 
-def test_when_all_are_given_up_training_says_so() -> None:
+def test_when_all_are_given_up_training_says_so():
     settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
     with (
         config({"where": "step"}, **settings).build_algo() as algo,
@@ -153,7 +138,7 @@ def test_when_all_are_given_up_training_says_so() -> None:
         algo.train()
 
 
-def test_the_maximum_of_restarts_counts_over_iterations() -> None:
+def test_the_maximum_of_restarts_counts_over_iterations():
     with config(max_num_env_runner_restarts=2).build_algo() as algo:
         for iteration in range(2):
             os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
@@ -166,21 +151,19 @@ def test_the_maximum_of_restarts_counts_over_iterations() -> None:
 class KillsThrice(FailingEnv):
     """Kills its process as long as there are files to remove."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 6, "max_length": 20})
         self._files = sorted(Path(env_config["folder"]).iterdir())
         self._is_meant = env_config.worker_index == 1
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if self._files and self._is_meant and self.steps == 3:
             self._files[0].unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
 
 
-def test_a_request_that_kills_at_one_place_three_times_gives_its_episodes_up(
-    tmp_path: Path,
-) -> None:
+def test_a_request_that_kills_at_one_place_three_times_gives_its_episodes_up(tmp_path):
     made = config({"folder": str(tmp_path)}, env=KillsThrice)
     with made.build_algo() as algo:
         algo.train()
@@ -201,9 +184,7 @@ def test_a_request_that_kills_at_one_place_three_times_gives_its_episodes_up(
     assert min(numbers_of(after)[:2]) >= max(numbers_of(slots)[:2]) + 15
 
 
-def test_an_env_that_cannot_be_repeated_is_said_to_be_so_and_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_env_that_cannot_be_repeated_is_said_to_be_so_and_counted(caplog):
     with config(env=UnseededEnv).build_algo() as algo:
         algo.train()
         slots = algo.get_state()["env_runners"]["slots"]
@@ -219,9 +200,7 @@ def test_an_env_that_cannot_be_repeated_is_said_to_be_so_and_counted(
 
 
 @pytest.mark.parametrize("killed", [(1,), (1, 2)])
-def test_runners_killed_between_two_iterations_make_no_difference(
-    killed: tuple[int, ...], undisturbed: bytes
-) -> None:
+def test_runners_killed_between_two_iterations_make_no_difference(killed, undisturbed):
     with config().build_algo() as algo:
         pids = [algo.env_runner_group.env_runner_pids()[index] for index in killed]
         for pid in pids:
@@ -231,9 +210,7 @@ def test_runners_killed_between_two_iterations_make_no_difference(
         assert algo.env_runner_group.num_remote_worker_restarts() == len(killed)
 
 
-def test_a_runner_killed_while_it_starts_makes_no_difference(
-    undisturbed: bytes, tmp_path: Path
-) -> None:
+def test_a_runner_killed_while_it_starts_makes_no_difference(undisturbed, tmp_path):
     armed = tmp_path / "armed"
     armed.touch()
     fault = {"where": "init", "how": "kill", "armed_file": str(armed)}
@@ -241,28 +218,28 @@ def test_a_runner_killed_while_it_starts_makes_no_difference(
         assert outcome(algo) == undisturbed
 
 
-def test_an_env_that_cannot_be_made_is_told_at_once() -> None:
+def test_an_env_that_cannot_be_made_is_told_at_once():
     with pytest.raises(EnvCreationError, match="Could not make env 'FailingEnv' of env runner 2"):
         config({"where": "init", "worker_index": 2}).build_algo()
 
 
-def test_an_env_that_kills_every_process_it_is_made_in_is_told_with_the_rule() -> None:
+def test_an_env_that_kills_every_process_it_is_made_in_is_told_with_the_rule():
     with pytest.raises(RunnerLostError, match=r"Env runner 2 failed 3 times.*exit code 7") as told:
         config({"where": "init", "how": "exit", "worker_index": 2}).build_algo()
     assert "has never made 10 env steps gets 3 tries" in str(told.value)
 
 
-def test_the_time_of_a_repair_includes_the_wait_before_it() -> None:
+def test_the_time_of_a_repair_includes_the_wait_before_it():
     with config(delay_between_env_runner_restarts_s=0.3).build_algo() as algo:
         algo.train()
         os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
         assert algo.train()["fault_tolerance/repair_time_s"] >= 0.3
 
 
-def test_failures_to_start_are_not_held_against_a_function_that_dies_once(tmp_path: Path) -> None:
+def test_failures_to_start_are_not_held_against_a_function_that_dies_once(tmp_path):
     armed, fatal = tmp_path / "armed", tmp_path / "fatal"
 
-    def dies_once(env_runner: Any) -> int:
+    def dies_once(env_runner):
         if env_runner.worker_index == 1 and fatal.exists():
             fatal.unlink()
             os._exit(9)
@@ -281,19 +258,19 @@ def test_failures_to_start_are_not_held_against_a_function_that_dies_once(tmp_pa
 class DoesNotClose(FailingEnv):
     """Raises when it is closed, and notes each call in a file."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self._file = Path(env_config["folder"]) / f"{env_config.vector_index}"
 
-    def close(self) -> None:
+    def close(self):
         self._file.touch()
         raise OSError("the simulator is gone")
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
 def test_an_env_that_cannot_be_closed_is_a_warning_and_the_others_are_closed(
-    num_env_runners: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    num_env_runners, tmp_path, caplog
+):
     fault = {"folder": str(tmp_path)}
     with config(fault, env=DoesNotClose, num_env_runners=num_env_runners).build_algo() as algo:
         algo.train()
@@ -304,8 +281,8 @@ def test_an_env_that_cannot_be_closed_is_a_warning_and_the_others_are_closed(
     assert "in close" in told
 
 
-def test_an_answer_made_with_other_weights_is_not_taken() -> None:
-    def spoil(env_runner: Any, **_: Any) -> None:
+def test_an_answer_made_with_other_weights_is_not_taken():
+    def spoil(env_runner, **_):
         env_runner.weights_version = 99
 
     with config(num_env_runners=0).callbacks(on_sample_end=spoil).build_algo() as algo:

@@ -1,16 +1,12 @@
 """Several processes save into one directory: everything that is found is whole, of one of them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pytest
 
@@ -70,7 +66,7 @@ print(number)
 """
 
 
-def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
+def save(path, value, file_system=None):
     return write_checkpoint(
         path,
         components={"a": [value] * 100, "c": value},
@@ -80,16 +76,14 @@ def save(path: Path, value: int, file_system: FileSystem | None = None) -> Path:
 
 
 @contextmanager
-def savers(
-    folder: Path, *, count: int, names: int, keep: int, locks: str = "locks"
-) -> Iterator[list[int]]:
+def savers(folder, *, count, names, keep, locks="locks"):
     """Processes that save until the block ends; then gives how often each did."""
     line = [sys.executable, "-c", SAVER, str(folder), str(names), str(keep), locks]
     processes = [
         subprocess.Popen(line, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(count)
     ]
-    num_saves: list[int] = []
+    num_saves = []
     try:
         yield num_saves
     finally:
@@ -100,24 +94,15 @@ def savers(
         num_saves.append(int(out))
 
 
-def read_whole(path: Any) -> int:
+def read_whole(path):
     """The value of a checkpoint, all of whose parts are of the same save."""
     components = read_checkpoint(path).components
     assert set(components["a"]) == {components["b/c"]}
     return int(components["b/c"])
 
 
-def look_while_they_save(
-    folder: Path,
-    look: Callable[[], int | None],
-    *,
-    count: int,
-    names: int,
-    keep: int,
-    looks: int,
-    locks: str = "locks",
-) -> list[int]:
-    seen: list[int] = []
+def look_while_they_save(folder, look, *, count, names, keep, looks, locks="locks"):
+    seen = []
     with savers(folder, count=count, names=names, keep=keep, locks=locks) as num_saves:
         assert wait_until(lambda: len([*folder.glob("began-*")]) == count, within_s=30)
         for _ in range(looks):
@@ -136,12 +121,10 @@ LONG = [pytest.param(2, 60), pytest.param(3, 400, marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize("locks", ["locks", "no locks"])
 @pytest.mark.parametrize(("count", "looks"), LONG)
-def test_one_path_always_holds_a_whole_checkpoint(
-    tmp_path: Path, count: int, looks: int, locks: str
-) -> None:
+def test_one_path_always_holds_a_whole_checkpoint(tmp_path, count, looks, locks):
     path = tmp_path / "saved" / "000000"
 
-    def look() -> int:
+    def look():
         latest = latest_checkpoint(path.parent)
         assert latest is not None
         found = read_whole(latest)
@@ -155,12 +138,10 @@ def test_one_path_always_holds_a_whole_checkpoint(
 
 
 @pytest.mark.parametrize(("count", "looks"), LONG)
-def test_keeping_the_newest_of_one_directory_always_leaves_one(
-    tmp_path: Path, count: int, looks: int
-) -> None:
+def test_keeping_the_newest_of_one_directory_always_leaves_one(tmp_path, count, looks):
     """Each removes what the other saved, but never the newest, and never half of one."""
 
-    def look() -> int | None:
+    def look():
         latest = latest_checkpoint(tmp_path / "saved")
         assert latest is not None
         try:
@@ -178,13 +159,13 @@ def test_keeping_the_newest_of_one_directory_always_leaves_one(
 class Overtaken(FileSystem):
     """Before a save comes to its one step, others save to the same path."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times):
         self.times = times
 
-    def sync_file(self, file: BinaryIO) -> None:
+    def sync_file(self, file):
         file.flush()
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source, target):
         while self.times:
             self.times -= 1
             save(target.parent, 50 + self.times, Overtaken(0))
@@ -192,9 +173,7 @@ class Overtaken(FileSystem):
 
 
 @pytest.mark.parametrize("has_locks", [True, False])
-def test_whoever_comes_last_stays(
-    tmp_path: Path, has_locks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_comes_last_stays(tmp_path, has_locks, monkeypatch):
     if not has_locks:
         monkeypatch.setattr("fcntl.flock", no_locks_here)
     save(tmp_path / "c", 1)
@@ -208,12 +187,12 @@ def test_whoever_comes_last_stays(
 class Foreign(FileSystem):
     """While the files are written, something that is not ours comes to the path."""
 
-    def create_file(self, path: Path) -> BinaryIO:
+    def create_file(self, path):
         (path.parent.parent / "thesis.txt").write_text("precious")
         return super().create_file(path)
 
 
-def test_what_came_to_the_path_during_the_save_stays_there(tmp_path: Path) -> None:
+def test_what_came_to_the_path_during_the_save_stays_there(tmp_path):
     save(tmp_path / "c", 2, Foreign())
     assert (tmp_path / "c" / "thesis.txt").read_text() == "precious"
     assert read_checkpoint(tmp_path / "c").components["c"] == 2
@@ -232,7 +211,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def occupied(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+def occupied(tmp_path):
     """A directory in which the run of another process keeps the checkpoints 3 and 4."""
     line = [sys.executable, "-c", CLAIMER, str(tmp_path / "runs")]
     with subprocess.Popen(
@@ -244,7 +223,7 @@ def occupied(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
         process.kill()
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in folder.rglob("*")
@@ -255,9 +234,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "kind", [PeriodicCheckpoint, pytest.param(BestCheckpoint, marks=pytest.mark.slow)]
 )
-def test_a_directory_of_a_living_run_is_left_alone_by_another_process(
-    kind: Any, occupied: tuple[Path, subprocess.Popen[bytes]]
-) -> None:
+def test_a_directory_of_a_living_run_is_left_alone_by_another_process(kind, occupied):
     folder, process = occupied
     before = contents(folder)
     every = {"every": 1} if kind is PeriodicCheckpoint else {}
@@ -277,7 +254,7 @@ def test_a_directory_of_a_living_run_is_left_alone_by_another_process(
     assert {name: data for name, data in before.items() if name in contents(aside)} == before
 
 
-def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path):
     first = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
     second = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1))
     first.tell()
@@ -305,21 +282,19 @@ def test_a_run_that_is_stopped_or_dropped_gives_its_directory_up(tmp_path: Path)
     PathLock(tmp_path / "a").release()
 
 
-def test_an_algorithm_that_holds_itself_and_is_dropped_gives_its_directory_up(
-    tmp_path: Path,
-) -> None:
+def test_an_algorithm_that_holds_itself_and_is_dropped_gives_its_directory_up(tmp_path):
     first = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path / "a", every=1), PeriodicCheckpoint(tmp_path / "b", every=1)
     )
     first.tell()
-    first.itself = first  # type: ignore[attr-defined]
+    first.itself = first
     del first
     second = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "b", every=1))
     second.tell()
     assert second.saved == ["000001"]
 
 
-def test_a_stopped_algorithm_gives_its_directories_up(tmp_path: Path) -> None:
+def test_a_stopped_algorithm_gives_its_directories_up(tmp_path):
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.training(
         train_batch_size=20, minibatch_size=20, num_epochs=1, model={"fcnet_hiddens": [8]}

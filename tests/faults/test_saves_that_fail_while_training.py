@@ -1,12 +1,8 @@
 """The folder of the checkpoints vanishes or turns into something else while a run is trained."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +16,12 @@ from trainer.testing.envs import CountdownEnv
 COUNT = "num_failed_saves_lifetime"
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @contextmanager
-def training(*callbacks: Any) -> Iterator[Any]:
+def training(*callbacks):
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
     config.training(model={"fcnet_hiddens": [8]}).debugging(seed=3)
@@ -33,12 +29,12 @@ def training(*callbacks: Any) -> Iterator[Any]:
         yield algo
 
 
-def replace_by_file(folder: Path) -> None:
+def replace_by_file(folder):
     shutil.rmtree(folder)
     folder.write_text("not a directory")
 
 
-REFUSALS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+REFUSALS = {
     "replaced by a file": (replace_by_file, Path.unlink),
     "a file in the place of the checkpoint": (
         lambda folder: [(folder / f"{number:06d}").write_text("") for number in (2, 3)],
@@ -48,7 +44,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] =
 
 
 @pytest.mark.parametrize("how", REFUSALS)
-def test_training_goes_on_and_saves_again_once_it_can(how: str, tmp_path: Path) -> None:
+def test_training_goes_on_and_saves_again_once_it_can(how, tmp_path):
     folder = tmp_path / "runs"
     refuse, allow = REFUSALS[how]
     with training(
@@ -68,9 +64,7 @@ def test_training_goes_on_and_saves_again_once_it_can(how: str, tmp_path: Path) 
         assert [name for name in names(folder) if name.startswith(".")] == []
 
 
-def test_without_permission_to_go_on_the_iteration_is_undone_and_can_be_made_again(
-    tmp_path: Path,
-) -> None:
+def test_without_permission_to_go_on_the_iteration_is_undone_and_can_be_made_again(tmp_path):
     folder = tmp_path / "runs"
     with training(PeriodicCheckpoint(folder, every=1)) as algo:
         algo.train()
@@ -97,9 +91,7 @@ def test_without_permission_to_go_on_the_iteration_is_undone_and_can_be_made_aga
 
 
 @pytest.mark.parametrize("on_error", ["raise", "warn"])
-def test_a_directory_that_is_removed_while_training_is_made_again(
-    on_error: Any, tmp_path: Path
-) -> None:
+def test_a_directory_that_is_removed_while_training_is_made_again(on_error, tmp_path):
     folder = tmp_path / "deep" / "runs"
     with training(PeriodicCheckpoint(folder, every=1, keep_last=2, on_error=on_error)) as algo:
         algo.train()

@@ -6,15 +6,11 @@ out of the step, and everything that it had in memory is dropped. `test_killed_r
 ones.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -30,8 +26,8 @@ from tests.steered_algorithm import SteeredAlgorithm, result_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="cuts files that are open")
 
-NUM_ITERATIONS: Final = 5
-LATE: Final = 3
+NUM_ITERATIONS = 5
+LATE = 3
 """A metric appears in this iteration, so the table is written anew."""
 
 
@@ -47,15 +43,15 @@ class Disk:
         num_steps: made so far.
     """
 
-    def __init__(self, kill_at: int | None = None) -> None:
+    def __init__(self, kill_at=None):
         self.kill_at, self.num_steps = kill_at, 0
 
-    def step(self) -> None:
+    def step(self):
         self.num_steps += 1
         if self.kill_at == self.num_steps - 1:
             raise Killed
 
-    def append_to(self, path: Path, data: bytes) -> None:
+    def append_to(self, path, data):
         try:
             self.step()
         except Killed:
@@ -67,11 +63,11 @@ class Disk:
         self.step()
 
     @contextmanager
-    def in_force(self) -> Iterator[None]:
+    def in_force(self):
         """Has all changes of files by loggers go through it; sinks follow at once."""
 
-        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-            def act(*given: Any, **more: Any) -> Any:
+        def counted(function):
+            def act(*given, **more):
                 self.step()
                 return function(*given, **more)
 
@@ -91,44 +87,44 @@ class Disk:
 class Store:
     """What a service and a place of the user's have: it outlives the process."""
 
-    def __init__(self) -> None:
-        self.runs: dict[str, list[float]] = {}
-        self.rows: dict[int, Any] = {}
+    def __init__(self):
+        self.runs = {}
+        self.rows = {}
 
-    def __deepcopy__(self, memo: Any) -> Store:
+    def __deepcopy__(self, memo):
         return self
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> list[float]:
+    def open_run(self, run_id, facts):
         return self.runs.setdefault(run_id, [])
 
-    def log_row(self, run: list[float], row: Mapping[str, float], step: int) -> None:
+    def log_row(self, run, row, step):
         run.append(row["training_iteration"])
 
-    def close_run(self, run: list[float], *, failed: bool) -> None:
+    def close_run(self, run, *, failed):
         """Nothing is to be ended."""
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row):
         number = row["training_iteration"]
         self.rows = {known: each for known, each in self.rows.items() if known < number}
         self.rows[number] = row
 
-    def start_anew(self, row: Mapping[str, Any]) -> None:
+    def start_anew(self, row):
         self.rows = {}
 
 
 class Saving(RLlibCallback):
     """Saves a checkpoint of every iteration, between the decisions and the report."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run):
         self.run = run
 
-    def __deepcopy__(self, memo: Any) -> Saving:
+    def __deepcopy__(self, memo):
         return self
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {}
 
-    def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, **_):
         algorithm.after_train_result(lambda _: self.run.save(algorithm), phase="save")
 
 
@@ -143,19 +139,19 @@ class Run:
         num_begun: lives that had no checkpoint to go on from.
     """
 
-    def __init__(self, folder: Path, *, changes: bool = False) -> None:
+    def __init__(self, folder, *, changes=False):
         self.folder, self.changes = folder, changes
         self.saved = self.num_lives = self.num_begun = 0
         self.store, self.disk = Store(), Disk()
 
-    def save(self, algorithm: SteeredAlgorithm) -> None:
+    def save(self, algorithm):
         self.disk.step()
         algorithm.callbacks.get_state()
         self.disk.step()
         self.saved = algorithm.training_iteration
         self.disk.step()
 
-    def live(self, *, kill_at: int | None = None, back: int = 0) -> bool:
+    def live(self, *, kill_at=None, back=0):
         """Goes on from the newest checkpoint, or some before it; returns whether it was killed.
 
         Each life has an iteration to make: sinks catch up when there is a row.
@@ -187,15 +183,15 @@ class Run:
             algorithm.is_stopped = True
         return False
 
-    def result(self, iteration: int) -> dict[str, Any]:
-        more: dict[str, Any] = {"timestamp": 1_700_000_000 + iteration}
+    def result(self, iteration):
+        more = {"timestamp": 1_700_000_000 + iteration}
         if iteration >= LATE:
             more["late"] = 0.5
         if self.changes:
             more["life"] = self.num_lives
         return result_of(iteration, **more)
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self):
         """What people find, but for what is of an older run; event files are read back."""
         files = {
             str(path.relative_to(self.folder)): path.read_bytes()
@@ -204,7 +200,7 @@ class Run:
         }
         return {**files, "curves": curves(self.folder / "curves"), "own": self.store.rows}
 
-    def check(self) -> None:
+    def check(self):
         """Rows are there once, and everything else is what they give."""
         found = self.outcome()
         rows = [json.loads(line) for line in found["results.jsonl"].splitlines()]
@@ -231,7 +227,7 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], int]:
+def undisturbed(tmp_path_factory):
     """The files of a run that is not killed, and how many steps it takes."""
     pytest.importorskip("tensorboardX")
     run = Run(tmp_path_factory.mktemp("undisturbed"))
@@ -240,21 +236,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
     return run.outcome(), run.disk.num_steps
 
 
-def checked(run: Run, undisturbed: dict[str, Any]) -> None:
+def checked(run, undisturbed):
     run.check()
     if not run.changes:
         assert run.outcome() == undisturbed
 
 
-KINDS: Final = [(back, changes) for back in (0, 2) for changes in (False, True)]
+KINDS = [(back, changes) for back in (0, 2) for changes in (False, True)]
 
 
 @pytest.mark.parametrize(
     "num_kinds", [1, pytest.param(len(KINDS), marks=pytest.mark.slow)], ids=["in turn", "all"]
 )
-def test_a_kill_at_any_step_makes_no_difference(
-    num_kinds: int, undisturbed: tuple[dict[str, Any], int], tmp_path: Path
-) -> None:
+def test_a_kill_at_any_step_makes_no_difference(num_kinds, undisturbed, tmp_path):
     expected, num_steps = undisturbed
     assert num_steps > 100
     for kill_at in range(num_steps):
@@ -267,7 +261,7 @@ def test_a_kill_at_any_step_makes_no_difference(
             shutil.rmtree(run.folder)
 
 
-def killed_often(folder: Path, seed: int, expected: dict[str, Any], num_steps: int) -> Run:
+def killed_often(folder, seed, expected, num_steps):
     """Up to six kills anywhere, each followed by a restore, sometimes of an older checkpoint.
 
     Sometimes the folder is copied, and the run goes on in the copy.
@@ -286,16 +280,12 @@ def killed_often(folder: Path, seed: int, expected: dict[str, Any], num_steps: i
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_kills_after_kills_make_no_difference(
-    seed: int, undisturbed: tuple[dict[str, Any], int], tmp_path: Path
-) -> None:
+def test_kills_after_kills_make_no_difference(seed, undisturbed, tmp_path):
     killed_often(tmp_path, seed, *undisturbed)
 
 
 @pytest.mark.slow
-def test_thousands_of_kills_make_no_difference(
-    undisturbed: tuple[dict[str, Any], int], tmp_path: Path
-) -> None:
+def test_thousands_of_kills_make_no_difference(undisturbed, tmp_path):
     num_lives = 0
     for seed in range(100, 1100):
         num_lives += killed_often(tmp_path / str(seed), seed, *undisturbed).num_lives
@@ -307,24 +297,24 @@ def test_thousands_of_kills_make_no_difference(
 # ---- with the mechanisms switched off, the matrix notices
 
 
-def without_cutting(patch: pytest.MonkeyPatch) -> None:
+def without_cutting(patch):
     for kind in (CSVResults, result_files.TensorBoardResults):
         patch.setattr(kind, "begin", Sink.begin)
 
 
-def without_comparing(patch: pytest.MonkeyPatch) -> None:
+def without_comparing(patch):
     patch.setattr(RowsFile, "agreed", lambda rows, bookmarks, since=None: bookmarks)
 
 
-def without_early_rows(patch: pytest.MonkeyPatch) -> None:
+def without_early_rows(patch):
     patch.setattr(result_loggers.RunRows, "write_expected", lambda rows: None)
 
 
-def without_dropping_torn_lines(patch: pytest.MonkeyPatch) -> None:
+def without_dropping_torn_lines(patch):
     patch.setattr(rows_file, "_has_end", lambda line: True)
 
 
-def without_bookmarks(patch: pytest.MonkeyPatch) -> None:
+def without_bookmarks(patch):
     patch.setattr(followers, "read_bookmark", lambda file: {})
 
 
@@ -339,11 +329,8 @@ def without_bookmarks(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_matrix_notices_a_mechanism_that_is_missing(
-    switch_off: Callable[[pytest.MonkeyPatch], None],
-    undisturbed: tuple[dict[str, Any], int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    switch_off, undisturbed, tmp_path, monkeypatch
+):
     expected, num_steps = undisturbed
     switch_off(monkeypatch)
     for kill_at in range(num_steps):

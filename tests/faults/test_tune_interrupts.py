@@ -1,15 +1,11 @@
 """Ctrl-C ends an experiment in order and says how to go on; what goes on comes to the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -47,9 +43,7 @@ tune.Tuner(
 
 
 @pytest.mark.parametrize("in_process", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_trials_that_never_come_to_a_row_do_not_keep_an_experiment(
-    tmp_path: Path, in_process: bool
-) -> None:
+def test_trials_that_never_come_to_a_row_do_not_keep_an_experiment(tmp_path, in_process):
     code = ENDLESS.replace("IN_PROCESS", str(in_process))
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(),
@@ -66,10 +60,10 @@ def test_trials_that_never_come_to_a_row_do_not_keep_an_experiment(
     assert wait_until(lambda: not any(map(is_process_alive, below)))
 
 
-def interrupted(kind: str, trainable: str, folder: Path, seed: int) -> tuple[Any, list[float]]:
+def interrupted(kind, trainable, folder, seed):
     """What comes of an experiment that is interrupted now and then; and how long each took."""
     rng = np.random.default_rng(seed)
-    took_s: list[float] = []
+    took_s = []
     _, full_size = undisturbed(kind, trainable)
     journal = folder / EXPERIMENT / "journal.jsonl"
     while True:
@@ -80,7 +74,7 @@ def interrupted(kind: str, trainable: str, folder: Path, seed: int) -> tuple[Any
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         wait_until(
-            lambda at=target, one=process: (  # type: ignore[misc]
+            lambda at=target, one=process: (
                 one.poll() is not None or (journal.exists() and journal.stat().st_size >= at)
             ),
             within_s=100,
@@ -96,9 +90,7 @@ def interrupted(kind: str, trainable: str, folder: Path, seed: int) -> tuple[Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "trainable"), [("ASHA", "function"), ("OPTUNA", "function")])
-def test_an_interrupted_experiment_goes_on_to_the_same_end(
-    kind: str, trainable: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_experiment_goes_on_to_the_same_end(kind, trainable, tmp_path):
     found, took_s = interrupted(kind, trainable, tmp_path, 1)
     assert found == undisturbed(kind, trainable)[0]
     print(f"{kind} of {trainable}: ends took {', '.join(f'{each:.1f}' for each in took_s)} s")

@@ -1,7 +1,5 @@
 """Kill a trial, the tuner or both at any moment and restore: the same experiment comes of it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -10,9 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,22 +28,22 @@ SEED = 20261122
 class Walk(tune.Trainable):
     """Its state is a sum of random numbers of the global generator."""
 
-    def setup(self, config: Any) -> None:
+    def setup(self, config):
         self.x, self.sum = config["x"], 0.0
 
-    def step(self) -> dict[str, float]:
+    def step(self):
         self.sum += self.x + float(np.random.rand())  # noqa: NPY002 - what users do
         return {"loss": self.sum}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, float]:
+    def save_checkpoint(self, checkpoint_dir):
         del checkpoint_dir
         return {"sum": self.sum}
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
+    def load_checkpoint(self, checkpoint):
         self.sum = checkpoint["sum"]
 
 
-def walk_function(config: Any) -> None:
+def walk_function(config):
     """The same as a function that reports checkpoints with every other row."""
     found = tune.get_checkpoint()
     at, total = (0, 0.0) if found is None else (found.data()["at"], found.data()["sum"])
@@ -57,7 +53,7 @@ def walk_function(config: Any) -> None:
         tune.report({"loss": total}, checkpoint=checkpoint)
 
 
-SCHEDULERS: dict[str, Callable[[], Any]] = {
+SCHEDULERS = {
     "fifo": lambda: None,
     "asha": lambda: tune.ASHAScheduler(max_t=9, grace_period=1, reduction_factor=2),
     "hyperband": lambda: tune.HyperBandScheduler(max_t=9),
@@ -68,17 +64,17 @@ SCHEDULERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def quick_and_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_and_quiet(monkeypatch):
     """A kill of a process loses nothing that was written: no disk need be waited for."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     for name in ("journal_file", "trial_records", "experiment", "tuner"):
         monkeypatch.setattr(logging.getLogger(f"trainer.tune.{name}"), "disabled", True)
 
 
-def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: Any) -> tune.Tuner:
+def tuner(folder, trainable=Walk, *, kind="fifo", **more):
     """A tuner in a folder, new or restored."""
     if tune.Tuner.can_restore(folder):
-        return tune.Tuner.restore(folder, trainable)  # type: ignore[no-any-return]
+        return tune.Tuner.restore(folder, trainable)
     return tune.Tuner(
         trainable,
         param_space={"x": tune.uniform(0, 10)},
@@ -102,7 +98,7 @@ def tuner(folder: Path, trainable: Any = Walk, *, kind: str = "fifo", **more: An
     )
 
 
-def outcome(grid: tune.ResultGrid) -> list[Any]:
+def outcome(grid):
     """What the promise is about: trials, configs, rows without clocks, files of checkpoints."""
     assert grid.is_exact, grid.inexact_reasons
     return [
@@ -124,11 +120,11 @@ def outcome(grid: tune.ResultGrid) -> list[Any]:
     ]
 
 
-def die_at_write(number: int, *, is_before: bool) -> None:
+def die_at_write(number, *, is_before):
     """Ends this process at a write to the journal."""
     append, count = JournalFile.append, [0]
 
-    def dying(self: JournalFile, entries: Any) -> None:
+    def dying(self, entries):
         entries = list(entries)
         count[0] += bool(entries)
         if is_before and count[0] == number:
@@ -137,10 +133,10 @@ def die_at_write(number: int, *, is_before: bool) -> None:
         if entries and count[0] == number:
             os._exit(9)
 
-    journal_file.JournalFile.append = dying  # type: ignore[method-assign]  # in a forked copy
+    journal_file.JournalFile.append = dying  # in a forked copy
 
 
-def killed_run(make: Callable[[], tune.Tuner], number: int, *, is_before: bool) -> bool:
+def killed_run(make, number, *, is_before):
     """Runs a tuner in a process that dies at a write; returns whether it came so far."""
     pid = os.fork()
     if pid == 0:
@@ -152,7 +148,7 @@ def killed_run(make: Callable[[], tune.Tuner], number: int, *, is_before: bool) 
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-def check_kill(tmp_path: Path, trainable: Any, kind: str, number: int, expected: Any) -> bool:
+def check_kill(tmp_path, trainable, kind, number, expected):
     """Kills before and after a write, once more after the restore, and compares."""
     for is_before in (True, False):
         folder = tmp_path / f"{kind}-{number}-{is_before}"
@@ -165,9 +161,7 @@ def check_kill(tmp_path: Path, trainable: Any, kind: str, number: int, expected:
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_a_tuner_killed_at_some_writes_ends_with_the_same_experiment(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_tuner_killed_at_some_writes_ends_with_the_same_experiment(tmp_path, kind):
     expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
     number = random.Random(f"{SEED} {kind}").randrange(2, 50)
     assert check_kill(tmp_path, Walk, kind, number, expected)
@@ -176,9 +170,7 @@ def test_a_tuner_killed_at_some_writes_ends_with_the_same_experiment(
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable", [Walk, walk_function])
 @pytest.mark.parametrize("kind", SCHEDULERS)
-def test_a_tuner_killed_at_any_write_ends_with_the_same_experiment(
-    tmp_path: Path, kind: str, trainable: Any
-) -> None:
+def test_a_tuner_killed_at_any_write_ends_with_the_same_experiment(tmp_path, kind, trainable):
     if kind in ("pbt", "hyperband") and trainable is walk_function:
         pytest.skip("such schedulers need a checkpoint with each row that they pause after")
     expected = outcome(tuner(tmp_path / "undisturbed", trainable, kind=kind).fit())
@@ -187,15 +179,15 @@ def test_a_tuner_killed_at_any_write_ends_with_the_same_experiment(
     assert num_kills > 10
 
 
-def test_a_function_killed_at_some_writes_ends_with_the_same_experiment(tmp_path: Path) -> None:
+def test_a_function_killed_at_some_writes_ends_with_the_same_experiment(tmp_path):
     expected = outcome(tuner(tmp_path / "undisturbed", walk_function).fit())
     for number in random.Random(SEED).sample(range(2, 40), 1):
         check_kill(tmp_path, walk_function, "fifo", number, expected)
 
 
 @pytest.mark.parametrize("number", [50, 80])
-def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, number: int) -> None:
-    def make(name: str) -> tune.Tuner:
+def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path, number):
+    def make(name):
         scheduler = tune.PopulationBasedTraining(
             perturbation_interval=2, hyperparam_mutations={"x": tune.uniform(0, 10)}, synch=False
         )
@@ -214,7 +206,7 @@ def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path: Path, n
     assert outcome(make("killed").fit()) == expected
 
 
-def run_with_kills(monkeypatch: pytest.MonkeyPatch, tuner: tune.Tuner, seed: int) -> Any:
+def run_with_kills(monkeypatch, tuner, seed):
     """The outcome of an experiment whose trials' processes are killed; and how often.
 
     Whether a call is survived is drawn when it is made, not when a clock says so: a machine under
@@ -222,9 +214,9 @@ def run_with_kills(monkeypatch: pytest.MonkeyPatch, tuner: tune.Tuner, seed: int
     """
     rng, kills = random.Random(seed), [0]
 
-    def deadly(method: Any) -> Any:
+    def deadly(method):
         @functools.wraps(method)
-        def called(lane: Lane, *given: Any) -> None:
+        def called(lane, *given):
             method(lane, *given)
             identity = lane.place.identity
             pid = None if identity is None else identity.pid
@@ -245,9 +237,7 @@ def run_with_kills(monkeypatch: pytest.MonkeyPatch, tuner: tune.Tuner, seed: int
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["asha", "pbt"])
-def test_killed_trials_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_killed_trials_change_nothing(tmp_path, monkeypatch, kind):
     expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
     killed = tuner(tmp_path / "killed", kind=kind, in_process=False, recovery_interval_s=0.1)
     found, num_kills = run_with_kills(monkeypatch, killed, SEED)
@@ -259,9 +249,7 @@ def test_killed_trials_change_nothing(
 
 
 @pytest.mark.parametrize("num_lanes", [1, 2, 4])
-def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared(
-    tmp_path: Path, num_lanes: int
-) -> None:
+def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared(tmp_path, num_lanes):
     expected = outcome(tuner(tmp_path / "three").fit())
     assert outcome(tuner(tmp_path / "others", num_lanes=num_lanes).fit()) == expected
 
@@ -269,7 +257,7 @@ def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared(
 class Delayed(Walk):
     """Takes its time with some rows, otherwise in every run."""
 
-    def step(self) -> dict[str, float]:
+    def step(self):
         time.sleep(random.SystemRandom().choice([0, 0, 0.002, 0.05]))
         return super().step()
 
@@ -278,9 +266,7 @@ class Delayed(Walk):
 @pytest.mark.parametrize(
     "kind", ["asha", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("pbt", "hyperband"))]
 )
-def test_turns_make_an_experiment_the_same_however_long_trials_take(
-    tmp_path: Path, kind: str
-) -> None:
+def test_turns_make_an_experiment_the_same_however_long_trials_take(tmp_path, kind):
     expected = outcome(tuner(tmp_path / "undisturbed", kind=kind).fit())
     found = outcome(tuner(tmp_path / "delayed", Delayed, kind=kind, in_process=False).fit())
     assert found == expected
@@ -289,9 +275,7 @@ def test_turns_make_an_experiment_the_same_however_long_trials_take(
 # ---- negative controls
 
 
-def test_without_seeds_by_position_a_kill_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_seeds_by_position_a_kill_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(trial_handler.TrialHandler, "_seed_globals", lambda *_: None)
     first = outcome(tuner(tmp_path / "one", kind="asha").fit())
     make = functools.partial(tuner, tmp_path / "two", kind="asha")
@@ -300,11 +284,11 @@ def test_without_seeds_by_position_a_kill_shows(
     assert not grid.is_exact or outcome(grid) != first
 
 
-def lines_of(folder: Path) -> list[dict[str, Any]]:
+def lines_of(folder):
     return read_journal(folder / "journal.jsonl")[0]
 
 
-def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path: Path) -> None:
+def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path):
     folder = tmp_path / "experiment"
     tuner(folder, kind="asha").fit()
     lines = lines_of(folder)
@@ -319,7 +303,7 @@ def test_an_entry_that_is_missing_in_the_journal_is_found(tmp_path: Path) -> Non
 # ---- damage
 
 
-def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path):
     folder = tmp_path / "experiment"
     expected = outcome(tuner(folder, kind="asha", recovery_interval_s=None).fit())
     whole = (folder / "journal.jsonl").read_bytes()
@@ -330,7 +314,7 @@ def test_a_journal_that_is_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 97])
-def test_a_journal_cut_at_any_byte_holds_the_entries_before_it(tmp_path: Path, every: int) -> None:
+def test_a_journal_cut_at_any_byte_holds_the_entries_before_it(tmp_path, every):
     folder = tmp_path / "experiment"
     tuner(folder, stop_at=2).fit()
     whole = (folder / "journal.jsonl").read_bytes()
@@ -345,7 +329,7 @@ def test_a_journal_cut_at_any_byte_holds_the_entries_before_it(tmp_path: Path, e
         assert read_journal(cut) == (entries[:number], ends[number]), size
 
 
-def test_a_journal_cut_in_its_header_holds_no_experiment(tmp_path: Path) -> None:
+def test_a_journal_cut_in_its_header_holds_no_experiment(tmp_path):
     folder = tmp_path / "experiment"
     expected = outcome(tuner(folder).fit())
     whole = (folder / "journal.jsonl").read_bytes()
@@ -354,7 +338,7 @@ def test_a_journal_cut_in_its_header_holds_no_experiment(tmp_path: Path) -> None
     assert outcome(tuner(folder).fit()) == expected
 
 
-def test_a_changed_byte_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+def test_a_changed_byte_in_the_middle_is_an_error_that_names_the_line(tmp_path):
     folder = tmp_path / "experiment"
     tuner(folder).fit()
     lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
@@ -364,12 +348,12 @@ def test_a_changed_byte_in_the_middle_is_an_error_that_names_the_line(tmp_path: 
         tune.Tuner.restore(folder, Walk)
 
 
-def test_two_tuners_in_one_folder_are_refused(tmp_path: Path) -> None:
+def test_two_tuners_in_one_folder_are_refused(tmp_path):
     folder = tmp_path / "experiment"
-    errors: list[str] = []
+    errors = []
 
     class Second(tune.Callback):
-        def on_trial_result(self, **info: Any) -> None:
+        def on_trial_result(self, **info):
             if not errors:
                 try:
                     tuner(folder).fit()
@@ -385,14 +369,12 @@ def test_two_tuners_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert "in use" in errors[0]
 
 
-def test_a_full_disk_stops_the_experiment_which_goes_on_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_stops_the_experiment_which_goes_on_later(tmp_path, monkeypatch):
     expected = outcome(tuner(tmp_path / "undisturbed", kind="asha").fit())
     folder, write = tmp_path / "experiment", os.write
     left = [3000]
 
-    def full(descriptor: int, data: Any) -> int:
+    def full(descriptor, data):
         left[0] -= len(data)
         if left[0] < 0:
             raise OSError(28, "No space left on device")
@@ -405,7 +387,7 @@ def test_a_full_disk_stops_the_experiment_which_goes_on_later(
     assert outcome(tuner(folder).fit()) == expected
 
 
-def test_checkpoints_that_are_damaged_are_made_again(tmp_path: Path) -> None:
+def test_checkpoints_that_are_damaged_are_made_again(tmp_path):
     folder = tmp_path / "experiment"
     make = functools.partial(tuner, folder)
     assert killed_run(make, 40, is_before=False)
@@ -422,10 +404,10 @@ def test_checkpoints_that_are_damaged_are_made_again(tmp_path: Path) -> None:
 class Lost:
     """As of a process that ended."""
 
-    def __init__(self, *, was_killed: bool, stalled_s: float | None = None) -> None:
+    def __init__(self, *, was_killed, stalled_s=None):
         self.was_killed, self.stalled_s = was_killed, stalled_s
 
-    def describe(self) -> str:
+    def describe(self):
         return "was lost"
 
 
@@ -433,18 +415,16 @@ class Lost:
     ("was_killed", "was_starting", "expected"),
     [(False, False, 3), (False, True, 3), (True, False, 10)],
 )
-def test_a_process_that_dies_too_often_is_given_up(
-    was_killed: bool, was_starting: bool, expected: int
-) -> None:
-    deaths: Any = Deaths(Patience(crashes=3, kills=10))
+def test_a_process_that_dies_too_often_is_given_up(was_killed, was_starting, expected):
+    deaths = Deaths(Patience(crashes=3, kills=10))
     num_deaths = 1
     while not deaths.add(Lost(was_killed=was_killed), row_number=3, was_starting=was_starting):
         num_deaths += 1
     assert num_deaths == expected
 
 
-def test_a_row_makes_good_what_died_before() -> None:
-    deaths: Any = Deaths(Patience())
+def test_a_row_makes_good_what_died_before():
+    deaths = Deaths(Patience())
     for _ in range(5):
         assert not deaths.add(Lost(was_killed=False), row_number=3, was_starting=False)
         assert not deaths.add(Lost(was_killed=False), row_number=3, was_starting=False)
@@ -454,14 +434,14 @@ def test_a_row_makes_good_what_died_before() -> None:
 class Crashing(Walk):
     """Ends its process in row 3 if x is large."""
 
-    def step(self) -> dict[str, float]:
+    def step(self):
         if self.iteration == 2 and self.x > 5:
             os._exit(3)
         return super().step()
 
 
 @pytest.mark.process
-def test_a_trial_that_ends_its_process_fails_and_others_are_unharmed(tmp_path: Path) -> None:
+def test_a_trial_that_ends_its_process_fails_and_others_are_unharmed(tmp_path):
     grid = tuner(tmp_path / "experiment", Crashing, in_process=False).fit()
     for result in grid:
         assert len(result.rows()) == (2 if result.config["x"] > 5 else 8)
@@ -473,32 +453,32 @@ def test_a_trial_that_ends_its_process_fails_and_others_are_unharmed(tmp_path: P
 class Remembers(tune.Callback):
     """Its state is all that it was told, in order; what a kill adds is not a part of it."""
 
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-        self.saves: list[Any] = []
+    def __init__(self):
+        self.told = []
+        self.saves = []
 
-    def on_trial_start(self, trial: Any, **info: Any) -> None:
+    def on_trial_start(self, trial, **info):
         self.told.append(["start", trial.number])
 
-    def on_trial_result(self, trial: Any, result: Any, **info: Any) -> None:
+    def on_trial_result(self, trial, result, **info):
         row = [result["training_iteration"], result["loss"]]
         self.told.append(["result", trial.number, *row])
 
-    def on_trial_complete(self, trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, trial, **info):
         self.told.append(["complete", trial.number, trial.status])
 
-    def on_checkpoint(self, trial: Any, checkpoint: Any, **info: Any) -> None:
+    def on_checkpoint(self, trial, checkpoint, **info):
         self.saves.append(f"{trial.number} {Path(checkpoint.path).name}")
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         # When a checkpoint is there follows the clock; how many there are does not.
         return {"told": list(self.told), "saves": sorted(self.saves)}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.told, self.saves = list(state["told"]), list(state["saves"])
 
 
-def remembering(folder: Path, kind: str) -> tune.Tuner:
+def remembering(folder, kind):
     running = tune.RunConfig(
         storage_path=folder.parent,
         name=folder.name,
@@ -508,7 +488,7 @@ def remembering(folder: Path, kind: str) -> tune.Tuner:
     )
     if tune.Tuner.can_restore(folder):
         again = tune.RunConfig(callbacks=[Remembers()])
-        return tune.Tuner.restore(folder, Walk, run_config=again)  # type: ignore[no-any-return]
+        return tune.Tuner.restore(folder, Walk, run_config=again)
     tuning = tune.TuneConfig(
         num_samples=4,
         metric="loss",
@@ -522,18 +502,18 @@ def remembering(folder: Path, kind: str) -> tune.Tuner:
     return tune.Tuner(Walk, param_space=space, tune_config=tuning, run_config=running)
 
 
-def remembered(folder: Path) -> Any:
+def remembered(folder):
     return decode((folder / "callbacks.msgpack").read_bytes())["states"]
 
 
-def die_while_telling(number: int) -> None:
+def die_while_telling(number):
     """Ends this process at a moment around journal, callbacks and their states: the number-th."""
     count = [0]
 
-    def dying_at(owner: Any, name: str) -> None:
+    def dying_at(owner, name):
         method = getattr(owner, name)
 
-        def dying(*given: Any, **named: Any) -> Any:
+        def dying(*given, **named):
             for is_after in (False, True):
                 found = method(*given, **named) if is_after else None
                 count[0] += 1
@@ -549,7 +529,7 @@ def die_while_telling(number: int) -> None:
         dying_at(Remembers, event)
 
 
-def dies_while_telling(make: Callable[[], tune.Tuner], number: int) -> bool:
+def dies_while_telling(make, number):
     pid = os.fork()
     if pid == 0:
         try:
@@ -562,8 +542,8 @@ def dies_while_telling(make: Callable[[], tune.Tuner], number: int) -> bool:
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_callbacks_of_a_tuner_killed_again_and_again_remember_what_undisturbed_ones_do(
-    tmp_path: Path, kind: str
-) -> None:
+    tmp_path, kind
+):
     remembering(tmp_path / "undisturbed", kind).fit()
     expected = remembered(tmp_path / "undisturbed")
     rng = random.Random(f"{SEED} {kind} told")

@@ -4,16 +4,12 @@ What may be on the disk then is worked out from what was synced: of each file an
 synced beginning to what was written, of folders those that were synced, and maybe the others.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ from trainer.tune.journal_file import JournalFile
 SEED = 20261122
 
 
-def plain_function(config: Any) -> None:
+def plain_function(config):
     """Has no checkpoints: what is lost of a trial is made again from its beginning."""
     total = 0.0
     for _ in range(5):
@@ -34,10 +30,10 @@ def plain_function(config: Any) -> None:
         tune.report({"loss": total})
 
 
-def tuner(folder: Path, trainable: Any, kind: str) -> tune.Tuner:
+def tuner(folder, trainable, kind):
     """A tuner in a folder, new or restored, that saves the states of classes at times."""
     if tune.Tuner.can_restore(folder):
-        return tune.Tuner.restore(folder, trainable)  # type: ignore[no-any-return]
+        return tune.Tuner.restore(folder, trainable)
     saving = {} if trainable is not Walk else {"checkpoint_frequency": 4, "num_to_keep": 1}
     return tune.Tuner(
         trainable,
@@ -50,7 +46,7 @@ def tuner(folder: Path, trainable: Any, kind: str) -> tune.Tuner:
             storage_path=folder.parent, name=folder.name, verbose=0, recovery_interval_s=None,
             stop={"training_iteration": 5},
             checkpoint_config=tune.CheckpointConfig(
-                checkpoint_at_end=False if trainable is Walk else None, **saving  # type: ignore[arg-type]
+                checkpoint_at_end=False if trainable is Walk else None, **saving
             ),
         ),
     )  # fmt: skip
@@ -73,7 +69,7 @@ class Disk:
     files: dict[str, bytes] = field(default_factory=dict)
     listings: dict[str, set[str]] = field(default_factory=dict)
 
-    def sync(self, descriptor: int) -> None:
+    def sync(self, descriptor):
         """Stands for `os.fsync`."""
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():
@@ -84,7 +80,7 @@ class Disk:
         elif path.exists():
             self.files[str(path)] = path.read_bytes()
 
-    def image(self) -> Image:
+    def image(self):
         """What is written and what is synced now."""
         written = {
             str(path.relative_to(self.folder)): path.read_bytes()
@@ -94,7 +90,7 @@ class Disk:
         own = self._own
         return Image(written, own(self.files), own(self.listings))
 
-    def _own(self, synced: dict[str, Any]) -> dict[str, Any]:
+    def _own(self, synced):
         inside = [Path(path) for path in synced if Path(path).is_relative_to(self.folder)]
         return {str(path.relative_to(self.folder)): synced[str(path)] for path in inside}
 
@@ -107,15 +103,15 @@ class Image:
     synced: dict[str, bytes]
     listings: dict[str, set[str]]
 
-    def left(self, journal: float, others: Callable[[], float]) -> dict[str, bytes]:
+    def left(self, journal, others):
         """Files after a power failure; parts are 0 for what is synced, 1 for all that is written.
 
         Args:
             journal: how much of the journal is there.
             others: the same of each other file.
         """
-        found: dict[str, bytes] = {}
-        checkpoints: dict[str, bool] = {}
+        found = {}
+        checkpoints = {}
         for path, data in self.written.items():
             *_, parent, name, _ = ("", "", *Path(path).parts)
             if parent == "checkpoints":
@@ -134,13 +130,11 @@ class Image:
         return found
 
 
-def images(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, trainable: Any, kind: str
-) -> tuple[Any, list[Image]]:
+def images(monkeypatch, folder, trainable, kind):
     """The outcome of an undisturbed experiment, and an image after each write to its journal."""
     disk, append, found = Disk(folder), JournalFile.append, []
 
-    def appended(self: JournalFile, entries: Any) -> None:
+    def appended(self, entries):
         append(self, entries)
         found.append(disk.image())
 
@@ -150,7 +144,7 @@ def images(
         return outcome(tuner(folder, trainable, kind).fit()), found[1:]
 
 
-def restored(folder: Path, files: dict[str, bytes], trainable: Any, kind: str) -> Any:
+def restored(folder, files, trainable, kind):
     """What comes of an experiment that goes on with these files."""
     if folder.exists():
         shutil.rmtree(folder)
@@ -161,7 +155,7 @@ def restored(folder: Path, files: dict[str, bytes], trainable: Any, kind: str) -
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(monkeypatch):
     """The disk of the tests need not be waited for, and lost rows are told of."""
     for name in ("journal_file", "trial_records", "experiment", "tuner"):
         monkeypatch.setattr(logging.getLogger(f"trainer.tune.{name}"), "disabled", True)
@@ -179,7 +173,7 @@ EXPERIMENTS = [
 ]
 
 
-def parts(number: int, rng: random.Random) -> tuple[float, Callable[[], float]]:
+def parts(number, rng):
     """How much is left: the journal without what belongs to it, the reverse, or anything."""
     if number % 3 == 0:
         return 1.0, lambda: 0.0
@@ -188,9 +182,7 @@ def parts(number: int, rng: random.Random) -> tuple[float, Callable[[], float]]:
     return rng.random(), rng.random
 
 
-def check_cuts(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, trainable: Any, kind: str, number: int
-) -> None:
+def check_cuts(monkeypatch, folder, trainable, kind, number):
     """Cuts the power at so many moments and compares what comes of each restore."""
     expected, found = images(monkeypatch, folder / "undisturbed", trainable, kind)
     rng = random.Random(f"{SEED} {kind} {trainable.__name__}")
@@ -204,22 +196,20 @@ def check_cuts(
 
 @pytest.mark.parametrize(("trainable", "kind"), EXPERIMENTS)
 def test_an_experiment_goes_on_to_the_same_end_after_a_power_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainable: Any, kind: str
-) -> None:
+    tmp_path, monkeypatch, trainable, kind
+):
     check_cuts(monkeypatch, tmp_path, trainable, kind, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trainable", "kind"), EXPERIMENTS)
 def test_an_experiment_goes_on_to_the_same_end_after_any_power_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainable: Any, kind: str
-) -> None:
+    tmp_path, monkeypatch, trainable, kind
+):
     check_cuts(monkeypatch, tmp_path, trainable, kind, 60)
 
 
-def test_rows_of_ended_trials_that_are_not_synced_would_be_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_ended_trials_that_are_not_synced_would_be_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(Experiment, "_sync_rows", lambda *_: None)
     folder = tmp_path / "undisturbed"
     expected, found = images(monkeypatch, folder, plain_function, "asha")
@@ -227,18 +217,16 @@ def test_rows_of_ended_trials_that_are_not_synced_would_be_lost(
     assert restored(tmp_path / "restored", files, plain_function, "asha") != expected
 
 
-def test_folders_with_names_of_the_users_are_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def make(folder: Path, trainable: Any, kind: str) -> tune.Tuner:
+def test_folders_with_names_of_the_users_are_found_again(tmp_path, monkeypatch):
+    def make(folder, trainable, kind):
         del kind
-        running: dict[str, Any] = {"storage_path": folder.parent, "name": folder.name, "verbose": 0}
+        running = {"storage_path": folder.parent, "name": folder.name, "verbose": 0}
         tuning = tune.TuneConfig(
             num_samples=3, seed=0, in_process=True, max_concurrent_trials=2,
             trial_dirname_creator=lambda trial: f"x={trial.params['x']:.3f}",
         )  # fmt: skip
         if tune.Tuner.can_restore(folder):
-            return tune.Tuner.restore(folder, trainable, tune_config=tuning)  # type: ignore[no-any-return]
+            return tune.Tuner.restore(folder, trainable, tune_config=tuning)
         return tune.Tuner(
             trainable, param_space={"x": tune.uniform(0, 10)}, tune_config=tuning,
             run_config=tune.RunConfig(**running),
@@ -251,9 +239,7 @@ def test_folders_with_names_of_the_users_are_found_again(
         assert restored(tmp_path / "restored", files, plain_function, "fifo") == expected
 
 
-def test_what_is_said_of_ended_trials_is_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_said_of_ended_trials_is_written_again(tmp_path, monkeypatch):
     folder = tmp_path / "undisturbed"
     _, found = images(monkeypatch, folder, plain_function, "asha")
     restored(tmp_path / "restored", found[-1].left(1.0, lambda: 0.0), plain_function, "asha")

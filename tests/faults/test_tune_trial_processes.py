@@ -1,7 +1,5 @@
 """Processes of trials: which there are, and that none outlives its owner."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -31,21 +29,21 @@ class Blocking(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.folder = Path(config["folder"])
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return np.zeros(1, np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if not (self.folder / "over").exists():
             (self.folder / f"runner-{os.getpid()}").touch()
             ctypes.PyDLL(None).pause()
         return np.zeros(1, np.float32), 1.0, True, False, {}
 
 
-def blocked(config: Any) -> None:
+def blocked(config):
     """Has two runners; the second time, nothing blocks."""
     folder = Path(config["folder"])
     (folder / f"trial-{os.getpid()}").touch()
@@ -61,11 +59,11 @@ def blocked(config: Any) -> None:
     algo.stop()
 
 
-def pids(folder: Path, kind: str) -> list[int]:
+def pids(folder, kind):
     return sorted(int(path.name.split("-")[1]) for path in folder.glob(f"{kind}-*"))
 
 
-def experiment(trainable: Any, folder: Path) -> tune.Tuner:
+def experiment(trainable, folder):
     return tune.Tuner(
         trainable,
         param_space={"folder": str(folder)},
@@ -74,12 +72,10 @@ def experiment(trainable: Any, folder: Path) -> tune.Tuner:
     )
 
 
-def test_runners_of_a_killed_trial_end_though_they_hold_the_interpreter_lock(
-    tmp_path: Path,
-) -> None:
-    gone: list[bool] = []
+def test_runners_of_a_killed_trial_end_though_they_hold_the_interpreter_lock(tmp_path):
+    gone = []
 
-    def kill_the_trial() -> None:
+    def kill_the_trial():
         assert wait_until(lambda: len(pids(tmp_path, "runner")) == 2, within_s=60)
         runners = pids(tmp_path, "runner")
         (tmp_path / "over").touch()
@@ -96,11 +92,11 @@ def test_runners_of_a_killed_trial_end_though_they_hold_the_interpreter_lock(
     assert wait_until(lambda: not any(map(is_process_alive, left)))
 
 
-def test_a_trial_without_runners_has_no_fork_server(tmp_path: Path) -> None:
+def test_a_trial_without_runners_has_no_fork_server(tmp_path):
     class Noting(tune.Callback):
         servers = ""
 
-        def on_trial_result(self, trial: Any, result: Any, **info: Any) -> None:
+        def on_trial_result(self, trial, result, **info):
             pid = result["pid"]
             self.servers = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
 
@@ -130,7 +126,7 @@ SMALL = {
 }
 
 
-def trained_by_name(config: Any) -> None:
+def trained_by_name(config):
     algorithm = algorithm_class(config["algorithm"])
     algo = algorithm.get_default_config().update_from_dict({**SMALL, "env": config["env"]}).build()
     result = algo.train()
@@ -139,9 +135,7 @@ def trained_by_name(config: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["an algorithm", "a function"])
-def test_a_name_that_the_program_registered_is_known_in_every_trial(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_name_that_the_program_registered_is_known_in_every_trial(tmp_path, kind):
     class MyPPOConfig(PPOConfig):
         """A config of the program's own."""
 
@@ -151,8 +145,8 @@ def test_a_name_that_the_program_registered_is_known_in_every_trial(
         config_class = MyPPOConfig
 
     tune.register_env("a countdown of mine", lambda config: CountdownEnv())
-    trainable: Any = "PPO"
-    space: dict[str, Any] = {**SMALL, "env": "a countdown of mine"}
+    trainable = "PPO"
+    space = {**SMALL, "env": "a countdown of mine"}
     if kind == "a function":
         trainable = trained_by_name
         space = {"algorithm": "MyPPO", "env": tune.choice(["a countdown of mine"])}

@@ -5,8 +5,6 @@ from the episode nor from its seed: an env that plays a step again may fail at a
 they follow from which process is first: the same attempt fails at the same step in every run.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import random
@@ -14,7 +12,6 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +37,7 @@ class Unstable(CountdownEnv):
     a folder it is stable.
     """
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self._rng, self._way = None, env_config.get("way")
         self._probability = env_config.get("probability", 0.0)
@@ -51,7 +48,7 @@ class Unstable(CountdownEnv):
             place = f"{env_config['seed']} {env_config.unique_index} {number}"
             self._rng = random.Random(place)
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if self._rng is not None and self._rng.random() < self._probability:
             _count(self._file)
             if self._way == "raise":
@@ -62,14 +59,14 @@ class Unstable(CountdownEnv):
         return super().step(action)
 
 
-def _count(file: Path) -> int:
+def _count(file):
     """Counts over all processes; how often it was counted."""
     with file.open("ab", buffering=0) as stream:
         stream.write(b".")
         return stream.tell()
 
 
-def config(env_config: dict[str, Any], *, batch: int, **settings: Any) -> PPOConfig:
+def config(env_config, *, batch, **settings):
     return (
         PPOConfig()
         .environment(Unstable, env_config={"min_length": 10, "max_length": 60, **env_config})
@@ -87,19 +84,17 @@ def config(env_config: dict[str, Any], *, batch: int, **settings: Any) -> PPOCon
     )
 
 
-def outcome(algo: Any, iterations: int) -> bytes:
+def outcome(algo, iterations):
     return told_and_known(algo, [algo.train() for _ in range(iterations)])
 
 
 @functools.cache
-def undisturbed(batch: int, iterations: int, **settings: Any) -> bytes:
+def undisturbed(batch, iterations, **settings):
     with config({}, batch=batch, **settings).build_algo() as algo:
         return outcome(algo, iterations)
 
 
-def unstable(
-    folder: Path, *, seed: int, way: str, probability: float, mode: str, batch: int, iterations: int
-) -> tuple[bytes, int, int]:
+def unstable(folder, *, seed, way, probability, mode, batch, iterations):
     """What comes out, how many failures there were, and how many repairs were counted."""
     faults = {"folder": str(folder), "seed": seed, "way": way, "probability": probability}
     made = config(faults, batch=batch)
@@ -109,13 +104,13 @@ def unstable(
                 stable.train()
                 algo.set_state(stable.get_state())
         found = outcome(algo, iterations)
-        groups: tuple[Any, ...] = (algo.env_runner_group, algo.eval_env_runner_group)
+        groups = (algo.env_runner_group, algo.eval_env_runner_group)
         repaired = sum(group.num_remote_worker_restarts() for group in groups)
     return found, (folder / "failures").stat().st_size, repaired
 
 
 @functools.cache
-def restored(batch: int, iterations: int) -> bytes:
+def restored(batch, iterations):
     with (
         config({}, batch=batch).build_algo() as stable,
         config({}, batch=batch).build_algo() as algo,
@@ -125,7 +120,7 @@ def restored(batch: int, iterations: int) -> bytes:
         return outcome(algo, iterations)
 
 
-def expected(mode: str, *, batch: int, iterations: int) -> bytes:
+def expected(mode, *, batch, iterations):
     return (restored if mode == "restored" else undisturbed)(batch, iterations)
 
 
@@ -138,9 +133,7 @@ def expected(mode: str, *, batch: int, iterations: int) -> bytes:
         pytest.param("exit", "fresh", marks=pytest.mark.slow),
     ],
 )
-def test_an_unstable_simulator_is_repaired_from_the_first_iteration_on(
-    way: str, mode: str, tmp_path: Path
-) -> None:
+def test_an_unstable_simulator_is_repaired_from_the_first_iteration_on(way, mode, tmp_path):
     size = {"batch": 240, "iterations": 2}
     found, failures, repaired = unstable(
         tmp_path, seed=1, way=way, probability=1 / 120, mode=mode, **size
@@ -154,9 +147,7 @@ def test_an_unstable_simulator_is_repaired_from_the_first_iteration_on(
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", WAYS)
-def test_thirty_iterations_of_an_unstable_simulator(
-    way: str, mode: str, seed: int, tmp_path: Path
-) -> None:
+def test_thirty_iterations_of_an_unstable_simulator(way, mode, seed, tmp_path):
     size = {"batch": 3000, "iterations": 30}
     found, failures, repaired = unstable(
         tmp_path, seed=seed, way=way, probability=1 / 1000, mode=mode, **size
@@ -167,13 +158,13 @@ def test_thirty_iterations_of_an_unstable_simulator(
     assert found == expected(mode, **size)
 
 
-def pids(algo: Any) -> list[int]:
+def pids(algo):
     groups = algo.env_runner_group, algo.eval_env_runner_group
     return [pid for group in groups if group for pid in group.env_runner_pids().values()]
 
 
 @pytest.mark.slow
-def test_thirty_iterations_with_kills_from_outside() -> None:
+def test_thirty_iterations_with_kills_from_outside():
     """The same run as above, spread over other processes and hit at other moments."""
     size = {"batch": 3000, "iterations": 30}
     made = config({}, batch=3000, num_env_runners=2, num_envs_per_env_runner=3)
@@ -189,12 +180,12 @@ def test_thirty_iterations_with_kills_from_outside() -> None:
 # ---- evaluation
 
 
-def evaluation_of(algo: Any) -> bytes:
+def evaluation_of(algo):
     return encode(comparable({"evaluation": algo.evaluate()}))
 
 
-def test_an_evaluation_runner_may_be_killed_from_outside_however_often() -> None:
-    def kill_each_new_process() -> bool:
+def test_an_evaluation_runner_may_be_killed_from_outside_however_often():
+    def kill_each_new_process():
         group = algo.eval_env_runner_group
         for pid in group.env_runner_pids().values() if group else ():
             if pid not in killed:
@@ -202,7 +193,7 @@ def test_an_evaluation_runner_may_be_killed_from_outside_however_often() -> None
                 os.kill(pid, signal.SIGKILL)
         return len(killed) == 5
 
-    killed: list[int | None] = [None]
+    killed = [None]
     made = config({}, batch=240, num_consecutive_env_runner_failures_tolerance=9)
     with made.build_algo() as algo:
         algo.train()
@@ -218,12 +209,12 @@ def test_an_evaluation_runner_may_be_killed_from_outside_however_often() -> None
 class FailsAlwaysAt(CountdownEnv):
     """Raises or exits at one step of every episode, once a file is there."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 30, "max_length": 60})
         self._file, self._step = Path(env_config["file"]), env_config["step"]
         self._way = env_config["way"]
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if self.steps == self._step and self._file.exists():
             if self._way == "exit":
                 os._exit(3)
@@ -233,12 +224,8 @@ class FailsAlwaysAt(CountdownEnv):
 
 @pytest.mark.parametrize(("way", "step"), [("raise", 0), ("raise", 25), ("exit", 0)])
 def test_an_env_that_worked_and_then_always_fails_is_told_within_seconds(
-    way: str,
-    step: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    way, step, tmp_path, monkeypatch, caplog
+):
     if way == "exit" or step:  # one of the cases waits as long as users do
         monkeypatch.setattr(restart_policy, "_LONGEST_BACK_OFF_S", 0.05)
     file = tmp_path / "broken"
@@ -267,7 +254,7 @@ class FailsInFirstTries(CountdownEnv):
     Settings: folder, where tries and failures are counted; steps: of each runner that is to fail.
     """
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self._failures, self._num_steps, self._fails_after = None, 0, 0
         steps = env_config.get("steps", {}).get(env_config.worker_index, ())
@@ -276,7 +263,7 @@ class FailsInFirstTries(CountdownEnv):
             tries = _count(Path(env_config["folder"]) / f"tries-{env_config.worker_index}")
             self._fails_after = steps[tries - 1] if tries <= len(steps) else 0
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self._num_steps += 1
         if self._failures is not None and self._num_steps == self._fails_after:
             _count(self._failures)
@@ -284,8 +271,8 @@ class FailsInFirstTries(CountdownEnv):
         return super().step(action)
 
 
-def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path: Path) -> None:
-    def play(env_runner: Any) -> int:
+def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path):
+    def play(env_runner):
         _count(tmp_path / f"calls-{env_runner.worker_index}")
         return sum(len(episode) for episode in env_runner.sample(num_timesteps=200))
 
@@ -299,9 +286,7 @@ def test_a_function_that_lets_unstable_envs_play_is_called_again(tmp_path: Path)
     assert repaired == (tmp_path / "failures").stat().st_size == 4
 
 
-def test_a_hang_names_the_setting_that_decides_and_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hang_names_the_setting_that_decides_and_no_other(tmp_path, caplog):
     faults = {"folder": str(tmp_path), "seed": 2, "way": "hang", "probability": 1.0}
     made = config(faults, batch=240, sample_timeout_s=0.3)
     with made.build_algo() as algo, pytest.raises(RunnerLostError) as raised:

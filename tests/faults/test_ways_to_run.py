@@ -1,8 +1,7 @@
 """However Python runs the user's code, workers start: no guard is needed, nothing runs twice."""
 
-from __future__ import annotations
-
 import errno
+import gc
 import os
 import pdb  # noqa: T100 - what runners cannot do
 import re
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,7 +54,7 @@ for number, cell in enumerate(cells.split("\\n\\n")):
 """
 PYTEST = "def test_it():\n" + "".join(f"    {line}\n" for line in CODE.splitlines())
 
-WAYS: dict[str, tuple[list[str], str | None]] = {
+WAYS = {
     "a script": (["script.py"], None),
     "python -m": (["-m", "package.module"], None),
     "python -c": (["-c", CODE], None),
@@ -74,12 +72,12 @@ DEFAULT = {
 }
 
 
-def way(name: str, start_method: str) -> object:
+def way(name, start_method):
     marks = () if (name, start_method) in DEFAULT else (pytest.mark.slow,)
     return pytest.param(name, start_method, id=f"{name}-{start_method}", marks=marks)
 
 
-def run(folder: Path, words: list[str], start_method: str, stdin: str | None) -> tuple[int, str]:
+def run(folder, words, start_method, stdin):
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), START_METHOD_VARIABLE: start_method}
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, input=stdin or "",
@@ -91,9 +89,7 @@ def run(folder: Path, words: list[str], start_method: str, stdin: str | None) ->
 @pytest.mark.parametrize(
     ("name", "start_method"), [way(name, how) for how in ("forkserver", "spawn") for name in WAYS]
 )
-def test_workers_start_however_python_runs_the_code(
-    name: str, start_method: str, tmp_path: Path
-) -> None:
+def test_workers_start_however_python_runs_the_code(name, start_method, tmp_path):
     (tmp_path / "package").mkdir()
     for place in ("script.py", "package/__init__.py", "package/module.py"):
         (tmp_path / place).write_text("" if "__init__" in place else CODE)
@@ -109,8 +105,8 @@ def test_workers_start_however_python_runs_the_code(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
 def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker(
-    start_method: str, tmp_path: Path
-) -> None:
+    start_method, tmp_path
+):
     """Without that, workers would make workers until the machine has no process left."""
     (tmp_path / "script.py").write_text(CODE)
     code, output = run(tmp_path, ["-c", "import script"], start_method, None)
@@ -119,7 +115,8 @@ def test_a_module_that_trains_when_it_is_imported_is_refused_by_the_first_worker
     assert 'under `if __name__ == "__main__":`' in output
 
 
-def limit_files(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+def limit_files(patch, folder):
+    gc.collect()  # what earlier tests left open must not be closed afterwards
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_open = {int(path.name) for path in Path("/dev/fd").iterdir()}
     fifth = [number for number in range(len(is_open) + 6) if number not in is_open][5]
@@ -127,29 +124,29 @@ def limit_files(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def limit_threads(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
-    def refuse(_: Any) -> None:
+def limit_threads(patch, folder):
+    def refuse(_):
         raise RuntimeError("can't start new thread")
 
     patch.setattr(threading.Thread, "start", refuse)
     return patch.undo
 
 
-def remove_folder(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
+def remove_folder(patch, folder):
     patch.chdir(folder)
     folder.rmdir()
     return patch.undo
 
 
-def fill_shared_memory(patch: pytest.MonkeyPatch, folder: Path) -> Callable[[], object]:
-    def refuse(*_: Any) -> None:
+def fill_shared_memory(patch, folder):
+    def refuse(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     patch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", refuse)
     return patch.undo
 
 
-LIMITS: dict[Any, str] = {
+LIMITS = {
     limit_files: r"have \d+ open files \(`ulimit -n`\), and each worker takes some 10: raise",
     limit_threads: r"processes and threads \(`ulimit -u`, or of the container\) or the memory is",
     fill_shared_memory: r"files in /dev/shm, which has .*: make it larger .*--shm-size=1g",
@@ -159,8 +156,8 @@ LIMITS: dict[Any, str] = {
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_what_keeps_processes_from_starting_is_told_with_what_to_do(
-    limit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    limit, tmp_path, monkeypatch, caplog
+):
     if limit is remove_folder and sys.version_info[:3] == (3, 13, 0):
         pytest.skip("Python 3.13.0 cannot import anything after its folder was removed")
     lift = limit(monkeypatch, tmp_path)
@@ -184,7 +181,7 @@ exec "$0" script.py
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux keeps shared memory in a file system")
-def test_a_full_shared_memory_is_told_with_its_size(tmp_path: Path) -> None:
+def test_a_full_shared_memory_is_told_with_its_size(tmp_path):
     (tmp_path / "script.py").write_text(CODE)
     if shutil.which("unshare") is None:
         pytest.skip("there is no program unshare")
@@ -223,22 +220,18 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
-def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(
-    start_method: str, tmp_path: Path
-) -> None:
+def test_an_algorithm_with_runners_trains_in_a_process_of_a_pool(start_method, tmp_path):
     (tmp_path / "script.py").write_text(POOLED)
     assert run(tmp_path, ["script.py"], start_method, None) == (0, "[1]\n[1]\n")
 
 
 class Mine(CountdownEnv):
-    def __init__(self, max_length: int = 3) -> None:
+    def __init__(self, max_length=3):
         super().__init__({"max_length": max_length})
 
 
-def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def make(context: Any) -> Any:
+def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(monkeypatch):
+    def make(context):
         assert gymnasium.make("Long-v0").spec.max_episode_steps == 9
         return gymnasium.make("Mine-v0")
 
@@ -261,12 +254,12 @@ def test_ids_that_the_program_registers_with_gymnasium_are_known_in_runners(
 
 
 class Debugged(CountdownEnv):
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({})
         os.environ.pop("PYTHONBREAKPOINT", None)
         self.pause = breakpoint if env_config["stop"] == "breakpoint" else pdb.set_trace
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.pause()
 
 
@@ -277,9 +270,7 @@ CALLED = {
 
 
 @pytest.mark.parametrize("stop", CALLED)
-def test_a_debugger_in_a_runner_is_one_short_error_that_says_what_to_do(
-    stop: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_debugger_in_a_runner_is_one_short_error_that_says_what_to_do(stop, caplog):
     made = small_ppo(1, env=Debugged, env_config={"stop": stop})
     with made.build_algo() as algo, pytest.raises(DebuggerError, match=CALLED[stop]) as raised:
         algo.train()

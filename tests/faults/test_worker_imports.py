@@ -1,12 +1,9 @@
 """Workers import what the main process has, whatever files lie in the folders around them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -15,12 +12,12 @@ from trainer.runtime.process_start import (
     variables_for_starting,
 )
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
-OURS: Final = ("trainer.py", "callbacks.py", "checkpoints.py", "numpy.py", "gymnasium.py")
+PROJECT = Path(__file__).resolve().parents[2]
+OURS = ("trainer.py", "callbacks.py", "checkpoints.py", "numpy.py", "gymnasium.py")
 # Python 3.10 always looks into the current folder.
-PYTHONS: Final = ("random.py", "socket.py") if sys.version_info >= (3, 11) else ()
+PYTHONS = ("random.py", "socket.py") if sys.version_info >= (3, 11) else ()
 
-_SCRIPT: Final = """
+_SCRIPT = """
 import os, sys
 from trainer import PPOConfig
 FIRST
@@ -45,13 +42,13 @@ with config.build_algo() as algo:
     assert theirs == algo.env_runner_group.foreach_env_runner(seen)[0], theirs
 print("trained")
 """
-_MY_PART: Final = """
+_MY_PART = """
 from trainer.testing.envs import CountdownEnv
 class MyEnv(CountdownEnv): pass
 """
 
 
-def run_script(folder: Path, *, first: str = "") -> subprocess.CompletedProcess[str]:
+def run_script(folder, *, first=""):
     """Runs the script from `folder / "current"`; it lies in `folder / "scripts"`."""
     (folder / "scripts").mkdir()
     (folder / "scripts" / "script.py").write_text(_SCRIPT.replace("FIRST", first))
@@ -69,7 +66,7 @@ def run_script(folder: Path, *, first: str = "") -> subprocess.CompletedProcess[
     )
 
 
-def make_shadows(folder: Path, names: tuple[str, ...]) -> Path:
+def make_shadows(folder, names):
     folder.mkdir()
     for name in names:
         (folder / name).write_text("raise RuntimeError('imported by mistake')\n")
@@ -77,9 +74,7 @@ def make_shadows(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 @pytest.mark.process
-def test_files_of_the_current_folder_do_not_hide_what_workers_need(
-    start_method: str, tmp_path: Path
-) -> None:
+def test_files_of_the_current_folder_do_not_hide_what_workers_need(start_method, tmp_path):
     make_shadows(tmp_path / "current", (*OURS, *PYTHONS))
     done = run_script(tmp_path)
     assert done.stdout == "trained\n", done.stderr
@@ -89,8 +84,8 @@ def test_files_of_the_current_folder_do_not_hide_what_workers_need(
 @pytest.mark.process
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"], indirect=True)
 def test_a_folder_put_in_front_after_the_import_changes_nothing_but_finds_the_users_modules(
-    start_method: str, tmp_path: Path
-) -> None:
+    start_method, tmp_path
+):
     (tmp_path / "current").mkdir()
     front = make_shadows(tmp_path / "front", OURS)
     (front / "my_part.py").write_text(_MY_PART)
@@ -101,14 +96,14 @@ def test_a_folder_put_in_front_after_the_import_changes_nothing_but_finds_the_us
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="newer ones do not look there")
-def test_an_old_python_that_cannot_start_workers_names_the_file(tmp_path: Path) -> None:
+def test_an_old_python_that_cannot_start_workers_names_the_file(tmp_path):
     make_shadows(tmp_path / "current", ("random.py",))
     done = run_script(tmp_path)
     assert done.returncode == 1
     assert "holds 'random.py', of the same name as modules that a new process" in done.stderr
 
 
-def test_only_folders_that_hide_this_library_are_left_out(tmp_path: Path) -> None:
+def test_only_folders_that_hide_this_library_are_left_out(tmp_path):
     hiding = make_shadows(tmp_path / "hiding", ("callbacks.py",))
     (tmp_path / "plain" / "checkpoints").mkdir(parents=True)  # a user's folder of checkpoints
     (tmp_path / "plain" / "numpy.py").touch()
@@ -116,7 +111,7 @@ def test_only_folders_that_hide_this_library_are_left_out(tmp_path: Path) -> Non
     assert path_for_starting(entries) == ["", str(tmp_path / "plain"), str(PROJECT)]
 
 
-def test_pythons_own_library_comes_before_the_users_folders() -> None:
+def test_pythons_own_library_comes_before_the_users_folders():
     own = str(Path(os.__file__).parent)
     variables = variables_for_starting(["/users/folder", own, "/other"])
     assert variables["PYTHONPATH"].split(os.pathsep) == [own, "/users/folder", "/other"]

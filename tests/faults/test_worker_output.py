@@ -1,19 +1,15 @@
 """What two processes print at once can be read: no line within another."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Final
 
 import pytest
 
 from trainer.runtime.worker import WholeLines
 
-_CHATTY: Final = """
+_CHATTY = """
 import os, sys
 from trainer.runtime.messages import pack
 from trainer.runtime.worker_pool import WorkerPool
@@ -39,7 +35,7 @@ pool.stop()
 
 
 @pytest.mark.process
-def test_lines_of_two_workers_do_not_mix() -> None:
+def test_lines_of_two_workers_do_not_mix():
     done = subprocess.run(
         [sys.executable, "-c", _CHATTY], capture_output=True, text=True, check=True, timeout=60
     )
@@ -52,7 +48,7 @@ def test_lines_of_two_workers_do_not_mix() -> None:
     assert len(done.stderr.splitlines()) == 2 * 100 * 60
 
 
-def written(pieces: Callable[[WholeLines], object]) -> list[bytes]:
+def written(pieces):
     """What arrives at the other end of a pipe, one entry per write (they are packets)."""
     read_end, write_end = os.pipe2(os.O_DIRECT)
     out = WholeLines(write_end)
@@ -72,7 +68,7 @@ def written(pieces: Callable[[WholeLines], object]) -> list[bytes]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pipe that keeps writes apart")
-def test_what_a_pipe_does_not_take_at_once_is_cut_between_lines() -> None:
+def test_what_a_pipe_does_not_take_at_once_is_cut_between_lines():
     lines = [b"x" * 99 + b"\n"] * 100
     assert written(lambda out: out.write(b"".join(lines))) == [
         b"".join(lines[:40]),
@@ -84,14 +80,14 @@ def test_what_a_pipe_does_not_take_at_once_is_cut_between_lines() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pipe that keeps writes apart")
-def test_the_beginning_of_a_line_waits_for_its_end_or_for_a_flush() -> None:
-    def write(out: WholeLines) -> None:
+def test_the_beginning_of_a_line_waits_for_its_end_or_for_a_flush():
+    def write(out):
         for part in (b"a", b" ", b"b", b"\nc\nd", b"e\n", b"rest"):
             assert out.write(part) == len(part)
 
     assert written(write) == [b"a b\nc\n", b"de\n"]
 
-    def write_and_flush(out: WholeLines) -> None:
+    def write_and_flush(out):
         write(out)
         out.flush()
         out.flush()

@@ -3,25 +3,21 @@
 What holds on every engine is tested in `tests/contract/test_engines.py`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any
 
 import pytest
 
 from trainer.errors import ConfigError, RemoteError
 from trainer.runtime.engine import StallLimit
-from trainer.runtime.messages import Failed, Lost, Outcome, Success, pack
+from trainer.runtime.messages import Failed, Lost, Success, pack
 from trainer.runtime.process_start import START_METHOD_VARIABLE, choose_start_method
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.testing.processes import is_process_alive, wait_until
@@ -32,110 +28,110 @@ PRELOADED = ("numpy", "trainer.runtime.worker")
 
 
 class _UnpicklableError(Exception):
-    def __init__(self, one: int, two: int) -> None:
+    def __init__(self, one, two):
         super().__init__(f"{one} {two}")
         self.stream = sys.stdout
 
 
-def _raise() -> None:
+def _raise():
     raise KeyError("user's own")
 
 
-def _raise_unpicklable() -> None:
+def _raise_unpicklable():
     raise _UnpicklableError(1, 2)
 
 
-def _exit() -> None:
+def _exit():
     os._exit(7)
 
 
-def _leave() -> None:
+def _leave():
     raise SystemExit(3)
 
 
-def _segfault() -> None:
+def _segfault():
     import faulthandler
 
     faulthandler.disable()
     ctypes.string_at(0)
 
 
-def _sigkill() -> None:
+def _sigkill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _ActsWhenUnpickled:
     """Does harm on the worker's side of the pipe."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act):
         self.act = act
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return _call, (self.act,)
 
 
 class _ActsWhenPickled:
     """Does harm while the worker packs its answer."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    def __init__(self, act):
         self.act = act
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         self.act()
         return int, ()
 
 
-def _call(act: Callable[[], None]) -> None:
+def _call(act):
     act()
 
 
 class Handler:
     """Does what tests tell it."""
 
-    def __init__(self, signals: Any) -> None:
+    def __init__(self, signals):
         self.signals = signals
 
-    def report(self) -> int:
+    def report(self):
         return os.getpid()
 
-    def failure_context(self) -> dict[str, Any]:
+    def failure_context(self):
         return {"env": 3}
 
-    def close(self) -> None:
+    def close(self):
         pass
 
-    def echo(self, value: Any) -> Any:
+    def echo(self, value):
         return value
 
-    def act(self, act: Callable[[], None]) -> None:
+    def act(self, act):
         act()
 
-    def answer_that_acts(self, act: Callable[[], None]) -> Any:
+    def answer_that_acts(self, act):
         return _ActsWhenPickled(act)
 
-    def huge(self, num_bytes: int) -> bytes:
+    def huge(self, num_bytes):
         return b"x" * num_bytes
 
-    def die_in_the_middle_of_the_answer(self) -> bytes:
-        def send_half(connection: Any, packed: Any) -> None:
+    def die_in_the_middle_of_the_answer(self):
+        def send_half(connection, packed):
             os.write(connection.fileno(), bytes(packed)[: len(packed) // 2])
             _sigkill()
 
-        Connection._send = send_half  # type: ignore[attr-defined]
+        Connection._send = send_half
         return self.huge(100_000)
 
-    def work_with_progress(self, seconds: float) -> str:
+    def work_with_progress(self, seconds):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.signals.num_heartbeats += 1
             time.sleep(0.01)
         return "done"
 
-    def show_progress(self, num_heartbeats: int) -> None:
+    def show_progress(self, num_heartbeats):
         for _ in range(num_heartbeats):
             self.signals.num_heartbeats += 1
 
-    def hang(self) -> None:
+    def hang(self):
         while True:
             time.sleep(60)
 
@@ -145,13 +141,13 @@ both_ways = pytest.mark.parametrize("start_method", ["forkserver", "spawn"], ind
 
 
 @pytest.fixture
-def pool(start_method: str) -> Iterator[WorkerPool]:
+def pool(start_method):
     pool = WorkerPool(["first", "second"], preload_modules=PRELOADED)
     yield pool
     pool.stop()
 
 
-def started(pool: WorkerPool, *indices: int) -> None:
+def started(pool, *indices):
     for index in indices:
         pool[index].start(pack(Handler))
     for _ in indices:
@@ -159,23 +155,21 @@ def started(pool: WorkerPool, *indices: int) -> None:
         assert isinstance(outcome, Success)
 
 
-def ask(
-    pool: WorkerPool, method: str, *arguments: Any, stall_limit_s: float | None = 20
-) -> Outcome:
+def ask(pool, method, *arguments, stall_limit_s=20):
     pool[1].submit(method, arguments, StallLimit(stall_limit_s))
     index, outcome = pool.next_outcome()
     assert index == 1
     return outcome
 
 
-ENDINGS: dict[str, tuple[Callable[[], None], type[Outcome], str]] = {
+ENDINGS = {
     "raise": (_raise, Failed, "KeyError"),
     "raise unpicklable": (_raise_unpicklable, Failed, "_UnpicklableError"),
     "exit": (_exit, Lost, "exit code 7"),
     "segfault": (_segfault, Lost, "SIGSEGV"),
     "sigkill": (_sigkill, Lost, "SIGKILL, "),
 }
-PLACES: dict[str, Callable[[WorkerPool, Callable[[], None]], Outcome]] = {
+PLACES = {
     "running": lambda pool, act: ask(pool, "act", act),
     "unpickling the request": lambda pool, act: ask(pool, "echo", _ActsWhenUnpickled(act)),
     "pickling the answer": lambda pool, act: ask(pool, "answer_that_acts", act),
@@ -186,7 +180,7 @@ MISFORTUNES = tuple((how, place) for how in ENDINGS for place in PLACES)
 SPAWNED = (("raise", "running"),)
 
 
-def misfortune(start_method: str, how: str, place: str) -> Any:
+def misfortune(start_method, how, place):
     """One case; slow if it is spawned and not a sample."""
     is_slow = start_method == "spawn" and (how, place) not in SPAWNED
     marks = (pytest.mark.slow,) if is_slow else ()
@@ -198,9 +192,7 @@ def misfortune(start_method: str, how: str, place: str) -> Any:
     [misfortune(method, *case) for method in ("forkserver", "spawn") for case in MISFORTUNES],
     indirect=["start_method"],
 )
-def test_every_misfortune_is_told_and_the_worker_can_be_started_again(
-    pool: WorkerPool, place: str, how: str
-) -> None:
+def test_every_misfortune_is_told_and_the_worker_can_be_started_again(pool, place, how):
     act, expected, text = ENDINGS[how]
     started(pool, 1)
     outcome = PLACES[place](pool, act)
@@ -213,10 +205,10 @@ def test_every_misfortune_is_told_and_the_worker_can_be_started_again(
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
+def test_a_factory_that_fails_is_told(pool, how):
     act, expected, text = ENDINGS[how]
 
-    def factory(signals: Any) -> None:
+    def factory(signals):
         act()
 
     pool[1].start(pack(factory))
@@ -226,18 +218,16 @@ def test_a_factory_that_fails_is_told(pool: WorkerPool, how: str) -> None:
     assert text in outcome.describe()
 
 
-def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool: WorkerPool) -> None:
+def test_system_exit_in_user_code_is_a_lost_worker_not_a_hang(pool):
     started(pool, 1)
     assert isinstance(ask(pool, "act", _leave), (Lost, Failed))
 
 
-def test_progress_before_submit_returns_counts(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_before_submit_returns_counts(pool, monkeypatch):
     """A worker may be faster than the main process, which is interrupted by others under load."""
     submit = ProcessPoolExecutor.submit
 
-    def submit_and_wait(*arguments: Any) -> Any:
+    def submit_and_wait(*arguments):
         future = submit(*arguments)
         futures.wait([future])
         return future
@@ -250,7 +240,7 @@ def test_progress_before_submit_returns_counts(
 
 
 @both_ways
-def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool) -> None:
+def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool):
     """The executor's thread reads half a message and must not wait for the other half."""
     started(pool, 1)
     pool[1].submit("die_in_the_middle_of_the_answer", ())
@@ -260,14 +250,12 @@ def test_a_worker_killed_in_the_middle_of_its_answer_is_noticed(pool: WorkerPool
     assert found == (1, Lost(exit_code=-signal.SIGKILL))
 
 
-def test_a_worker_that_dies_in_the_moment_it_is_asked_is_noticed(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_dies_in_the_moment_it_is_asked_is_noticed(pool, monkeypatch):
     """Before Python 3.12, the executor may note a call after it has failed all that it knows."""
     started(pool, 1)
     pid = pool.pids()[1]
 
-    def submit_late(executor: Any, *_: Any) -> futures.Future[bytes]:
+    def submit_late(executor, *_):
         os.kill(pid, signal.SIGKILL)
         assert wait_until(lambda: not executor._executor_manager_thread.is_alive())
         return futures.Future()
@@ -277,7 +265,7 @@ def test_a_worker_that_dies_in_the_moment_it_is_asked_is_noticed(
     assert pool.outcome_within(10.0) == (1, Lost(exit_code=-signal.SIGKILL))
 
 
-def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:
+def test_a_stopped_process_counts_as_stalled(pool):
     started(pool, 1)
     pid = pool.pids().get(1)
     assert pid is not None
@@ -286,14 +274,14 @@ def test_a_stopped_process_counts_as_stalled(pool: WorkerPool) -> None:
     assert wait_until(lambda: not is_process_alive(pid))
 
 
-def test_a_huge_answer_arrives(pool: WorkerPool) -> None:
+def test_a_huge_answer_arrives(pool):
     started(pool, 1)
     outcome = ask(pool, "huge", 50_000_000)
     assert isinstance(outcome, Success)
     assert len(outcome.value) == 50_000_000
 
 
-def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool: WorkerPool) -> None:
+def test_an_error_that_cannot_travel_is_replaced_by_its_text(pool):
     started(pool, 1)
     outcome = ask(pool, "act", _raise_unpicklable)
     assert isinstance(outcome, Failed)
@@ -347,8 +335,8 @@ time.sleep(60)
     indirect=["start_method"],
 )
 def test_workers_die_with_their_parent_also_if_a_forked_copy_of_it_lives_on(
-    start_method: str, should_block: bool
-) -> None:
+    start_method, should_block
+):
     if should_block and sys.platform != "linux":
         pytest.skip("only the kernel, through the fork server, ends code with the interpreter lock")
     block = 'pool[3].submit("block", ())' if should_block else ""
@@ -379,7 +367,7 @@ raise RuntimeError("the script ends without stopping the pool")
 )
 
 
-def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str) -> None:
+def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method):
     done = subprocess.run(
         [sys.executable, "-c", _EXIT_SCRIPT],
         capture_output=True,
@@ -392,7 +380,7 @@ def test_a_script_that_fails_while_a_worker_hangs_ends_at_once(start_method: str
     assert wait_until(lambda: not is_process_alive(int(done.stdout)))
 
 
-def test_only_safe_start_methods_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_safe_start_methods_are_chosen(monkeypatch):
     monkeypatch.setenv(START_METHOD_VARIABLE, "fork")
     with pytest.raises(
         ConfigError, match=r"METHOD is 'fork'; .* by 'forkserver' or 'spawn'. Set it"

@@ -7,15 +7,11 @@ PPO with runners of its own. Prints what the experiment came to, without clocks.
 `test_killed_experiments.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 
@@ -26,15 +22,15 @@ from trainer.metrics import comparable
 from trainer.tune.logger import CSVLoggerCallback, TBXLoggerCallback
 from trainer.tune.trial_files import TrialFiles
 
-EXPERIMENT: Final = Path("runs/killed")
-NUM_ROWS: Final = 6
-NUM_TRIALS: Final = {"function": 8, "PPO": 16, "PPO with runners": 3}
+EXPERIMENT = Path("runs/killed")
+NUM_ROWS = 6
+NUM_TRIALS = {"function": 8, "PPO": 16, "PPO with runners": 3}
 
 
-def function(config: dict[str, Any]) -> None:
+def function(config):
     """Draws from the global generator in every row, and goes on from its checkpoints."""
     checkpoint = tune.get_checkpoint()
-    state: dict[str, Any] = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
+    state = checkpoint.data() if checkpoint else {"step": 0, "score": 0.0}
     while True:
         gain = config["x"] * np.random.default_rng(state["step"]).random()
         noise = 0.01 * float(np.random.random())  # noqa: NPY002 - what users write
@@ -42,11 +38,11 @@ def function(config: dict[str, Any]) -> None:
         tune.report({"score": state["score"]}, checkpoint=tune.Checkpoint.from_data(state))
 
 
-def parts(kind: str, trainable: str) -> dict[str, Any]:
+def parts(kind, trainable):
     """What decides in an experiment."""
     metric = "score" if trainable == "function" else "env_runners/episode_return_mean"
     mutations = {"x" if trainable == "function" else "lr": tune.uniform(0.001, 1)}
-    found: dict[str, dict[str, Any]] = {
+    found = {
         "FIFO": {},
         "ASHA": {"scheduler": tune.ASHAScheduler(max_t=NUM_ROWS, reduction_factor=2)},
         "HYPERBAND": {"scheduler": tune.HyperBandScheduler(max_t=NUM_ROWS, reduction_factor=2)},
@@ -65,7 +61,7 @@ def parts(kind: str, trainable: str) -> dict[str, Any]:
     return {"metric": metric, "mode": "max", **found[kind]}
 
 
-def space(trainable: str) -> Any:
+def space(trainable):
     """What is searched."""
     if trainable == "function":
         return {"x": tune.uniform(0, 1), "unused": tune.choice([[1], [2, 2]])}
@@ -83,9 +79,9 @@ def space(trainable: str) -> Any:
     )
 
 
-def tuner_of(kind: str, trainable: str) -> tune.Tuner:
+def tuner_of(kind, trainable):
     """A tuner that begins the experiment, or goes on with it."""
-    given: Any = function if trainable == "function" else "PPO"
+    given = function if trainable == "function" else "PPO"
     tune_config = tune.TuneConfig(
         num_samples=NUM_TRIALS[trainable],
         max_concurrent_trials=2,
@@ -101,17 +97,16 @@ def tuner_of(kind: str, trainable: str) -> tune.Tuner:
         callbacks=[CSVLoggerCallback(), TBXLoggerCallback()],
     )
     if tune.Tuner.can_restore(EXPERIMENT):
-        restored: tune.Tuner = tune.Tuner.restore(
+        return tune.Tuner.restore(
             EXPERIMENT, given, param_space=space(trainable), tune_config=tune_config,
             run_config=run_config,
         )  # fmt: skip
-        return restored
     return tune.Tuner(
         given, param_space=space(trainable), tune_config=tune_config, run_config=run_config
     )
 
 
-def outcome(grid: tune.ResultGrid) -> dict[str, Any]:
+def outcome(grid):
     """What an experiment came to: trials, configs, rows, states, the best; without clocks."""
     return {
         "trials": [
@@ -134,7 +129,7 @@ def outcome(grid: tune.ResultGrid) -> dict[str, Any]:
     }
 
 
-def followed(folder: Path) -> tuple[bool, list[float]]:
+def followed(folder):
     """Whether the table of a trial is what its rows give; and the points of one of its curves."""
     with tempfile.TemporaryDirectory() as other:
         table = CSVResults(Path(other) / "progress.csv")
@@ -146,7 +141,7 @@ def followed(folder: Path) -> tuple[bool, list[float]]:
     return is_same, [number for _, number in points]
 
 
-def states(checkpoint: Path) -> Iterator[tuple[str, str]]:
+def states(checkpoint):
     """Digests of the files of a checkpoint that hold states."""
     for path in sorted(checkpoint.rglob("*")):
         if path.suffix in (".msgpack", ".state"):

@@ -4,14 +4,11 @@ Two runners with four envs each, of unequal speed: what `train()` reports must b
 computes from the observations of the whole episodes, in order of iteration, runner and time.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import signal
 from pathlib import Path
-from typing import Any, Final
 
 import gymnasium
 import pytest
@@ -19,8 +16,8 @@ import pytest
 from callbacks import RLlibCallback
 from trainer import PPOConfig
 
-TOLERANCE: Final = 1e-9
-OPTIONS: Final[dict[str, dict[str, Any]]] = {
+TOLERANCE = 1e-9
+OPTIONS = {
     "theta1_mean": {"reduce": "mean", "window": 50},
     "theta1_plain": {},
     "theta1_of_all": {"window": float("inf")},
@@ -32,26 +29,26 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def short_acrobot(context: Any) -> gymnasium.Env[Any, Any]:
+def short_acrobot(context):
     """Acrobot whose episodes last 17 to 27 steps: the runners play unequal numbers of them."""
     limit = 10 + 7 * context.worker_index + context.vector_index
     return gymnasium.make("Acrobot-v1", max_episode_steps=limit)
 
 
-def angle_deg(observation: Any) -> float:
+def angle_deg(observation):
     return math.degrees(math.atan2(observation[1], observation[0]))
 
 
 class LogAngle(RLlibCallback):
     """Logs the mean angle of every episode."""
 
-    def on_episode_start(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_start(self, *, episode, **_):
         episode.custom_data["theta1"] = []
 
-    def on_episode_step(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_step(self, *, episode, **_):
         episode.custom_data["theta1"].append(angle_deg(episode.get_observations(-1)))
 
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, metrics_logger, **_):
         angles = episode.custom_data["theta1"]
         for key, options in OPTIONS.items():
             metrics_logger.log_value(key, math.fsum(angles) / len(angles), **options)
@@ -62,9 +59,7 @@ class RecordEpisodes(RLlibCallback):
 
     directory = ""
 
-    def on_episode_end(
-        self, *, episode: Any, prev_episode_chunks: Any, env_runner: Any, **_: Any
-    ) -> None:
+    def on_episode_end(self, *, episode, prev_episode_chunks, env_runner, **_):
         steps = [
             [float(number) for number in observation]
             for chunk in (*prev_episode_chunks, episode)
@@ -78,12 +73,12 @@ class RecordEpisodes(RLlibCallback):
 class Recorded:
     """Reads the records of an iteration, runner by runner, and makes numbers of them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.paths = [directory / f"{index}.jsonl" for index in (1, 2)]
         self.num_read = [0, 0]
-        self.history: list[float] = []
+        self.history = []
 
-    def means_by_runner(self) -> list[list[float]]:
+    def means_by_runner(self):
         found = []
         for place, path in enumerate(self.paths):
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -92,7 +87,7 @@ class Recorded:
             found.append([sum(angles) / len(angles) for angles in episodes])
         return found
 
-    def expected(self, new: list[float]) -> dict[str, Any]:
+    def expected(self, new):
         self.history += new
         last = self.history[-50:]
         return {
@@ -111,9 +106,7 @@ class Recorded:
 
 
 @pytest.mark.process
-def test_the_reported_angle_is_that_of_the_recorded_episodes_and_a_kill_changes_nothing(
-    tmp_path: Path,
-) -> None:
+def test_the_reported_angle_is_that_of_the_recorded_episodes_and_a_kill_changes_nothing(tmp_path):
     recorder = RecordEpisodes()
     recorder.directory = str(tmp_path)
     config = (

@@ -3,14 +3,11 @@
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,33 +29,33 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 @actors.remote
 class Saved(Checkpointable):
-    def __init__(self, count: int = 0) -> None:
+    def __init__(self, count=0):
         self.count = count
         self.num_asked = 0
 
-    def inc(self, n: int) -> None:
+    def inc(self, n):
         self.count += n
 
-    def pid(self) -> int:
+    def pid(self):
         return os.getpid()
 
-    def get(self) -> int:
+    def get(self):
         return self.count
 
-    def times_asked(self) -> int:
+    def times_asked(self):
         return self.num_asked
 
-    def kill(self, other: Any) -> None:
+    def kill(self, other):
         actors.kill(other)
 
-    def hold(self, path: str) -> None:
+    def hold(self, path):
         wait_until(Path(path).exists)
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         self.num_asked += 1
         return {"count": self.count}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         if state["count"] < 0:
             raise ValueError("less than nothing")
         self.count = state["count"]
@@ -66,11 +63,11 @@ class Saved(Checkpointable):
 
 @actors.remote
 class NotSaved:
-    def get_state(self) -> Any:
+    def get_state(self):
         raise AssertionError("it was not to be saved")
 
 
-def config() -> PPOConfig:
+def config():
     return (
         PPOConfig()
         .environment("CartPole-v1")
@@ -79,7 +76,7 @@ def config() -> PPOConfig:
     )
 
 
-def test_a_checkpointable_actor_is_saved_and_restored_by_name(tmp_path: Path) -> None:
+def test_a_checkpointable_actor_is_saved_and_restored_by_name(tmp_path):
     saved = Saved.options(name="saved").remote(1)
     elsewhere = Saved.options(name="saved", namespace="elsewhere").remote(50)
     Saved.remote(7)  # it could not be found again
@@ -102,9 +99,7 @@ def test_a_checkpointable_actor_is_saved_and_restored_by_name(tmp_path: Path) ->
         assert actors.get(saved.get.remote()) == 3
 
 
-def test_states_of_missing_actors_are_named_and_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_states_of_missing_actors_are_named_and_left_out(tmp_path, caplog):
     actors.init(namespace="first")
     Saved.options(name="saved").remote(3)
     with config().build_algo() as algorithm:
@@ -118,9 +113,7 @@ def test_states_of_missing_actors_are_named_and_left_out(
         assert actors.get(saved.get.remote()) == 3
 
 
-def test_living_actors_that_a_checkpoint_has_no_state_of_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_living_actors_that_a_checkpoint_has_no_state_of_are_named(tmp_path, caplog):
     one = Saved.options(name="one").remote(3)
     with config().build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "1")
@@ -132,9 +125,7 @@ def test_living_actors_that_a_checkpoint_has_no_state_of_are_named(
     assert actors.get([one.get.remote(), two.get.remote()]) == [3, 4]
 
 
-def test_without_such_actors_checkpoints_are_what_they_were(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_such_actors_checkpoints_are_what_they_were(tmp_path, caplog):
     NotSaved.options(name="not_saved").remote()
     with config().build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "checkpoint")
@@ -147,7 +138,7 @@ def test_without_such_actors_checkpoints_are_what_they_were(
         assert actors.get(saved.get.remote()) == 9
 
 
-def test_an_actor_that_refuses_its_state_undoes_the_restore(tmp_path: Path) -> None:
+def test_an_actor_that_refuses_its_state_undoes_the_restore(tmp_path):
     saved = Saved.options(name="saved").remote(-1)
     with config().build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "checkpoint")
@@ -160,7 +151,7 @@ def test_an_actor_that_refuses_its_state_undoes_the_restore(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("algorithm_config", [config(), DQNConfig().environment("CartPole-v1")])
-def test_training_and_evaluating_ask_actors_for_nothing(algorithm_config: Any) -> None:
+def test_training_and_evaluating_ask_actors_for_nothing(algorithm_config):
     saved = Saved.options(name="saved").remote()
     chosen = algorithm_config.reporting(min_sample_timesteps_per_iteration=1)
     with chosen.evaluation(evaluation_duration=1).build_algo() as algorithm:
@@ -171,14 +162,12 @@ def test_training_and_evaluating_ask_actors_for_nothing(algorithm_config: Any) -
         assert actors.get(saved.times_asked.remote()) == 1
 
 
-def die(handle: Any) -> None:
+def die(handle):
     os.kill(actors.get(handle.pid.remote()), signal.SIGKILL)
     assert wait_until(lambda: not handle._address.is_alive())
 
 
-def test_no_checkpoint_is_saved_without_an_actor_that_died(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_checkpoint_is_saved_without_an_actor_that_died(tmp_path, caplog):
     saved = Saved.options(name="saved").remote(3)
     with config().build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "1")
@@ -200,15 +189,13 @@ def test_no_checkpoint_is_saved_without_an_actor_that_died(
 
 
 @pytest.mark.parametrize("num_looks", [1, 2])
-def test_no_checkpoint_lacks_an_actor_that_dies_while_it_is_saved(
-    num_looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_checkpoint_lacks_an_actor_that_dies_while_it_is_saved(num_looks, tmp_path, monkeypatch):
     """It dies right after it was seen alive for the first time, or the second."""
     dying, other = (Saved.options(name=name).remote(3) for name in ("dying", "other"))
     pid, is_alive = actors.get(dying.pid.remote()), ActorAddress.is_alive
     looks = []
 
-    def seen(address: ActorAddress) -> bool:
+    def seen(address):
         answer = is_alive(address)
         if address.actor_id == dying._address.actor_id and answer:
             looks.append(answer)
@@ -231,11 +218,11 @@ def test_no_checkpoint_lacks_an_actor_that_dies_while_it_is_saved(
 
 
 def test_an_actor_that_was_made_again_before_its_end_was_noted_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, monkeypatch, caplog
+):
     may_note, is_noted, note_end = threading.Event(), threading.Event(), ActorRegistry.note_end
 
-    def late(registry: ActorRegistry, *args: Any) -> None:
+    def late(registry, *args):
         may_note.wait(5.0)
         note_end(registry, *args)
         is_noted.set()
@@ -265,7 +252,7 @@ def test_an_actor_that_was_made_again_before_its_end_was_noted_is_not_missed(
     assert "actors" not in read_checkpoint(tmp_path / "ended").components
 
 
-def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path: Path) -> None:
+def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path):
     ended, dead = (Saved.options(name=name).remote() for name in ("ended", "dead"))
     elsewhere = Saved.options(name="ended elsewhere").remote()
     with config().build_algo() as algorithm:
@@ -281,7 +268,7 @@ def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path: Path) -> None
     assert "actors" not in read_checkpoint(tmp_path / "2").components
 
 
-def test_a_dead_actor_ends_the_run_and_the_earlier_checkpoints_stay(tmp_path: Path) -> None:
+def test_a_dead_actor_ends_the_run_and_the_earlier_checkpoints_stay(tmp_path):
     """Retention must not remove the last checkpoint that has its state."""
     saved = Saved.options(name="saved").remote()
     chosen = config().callbacks(PeriodicCheckpoint(tmp_path, every=1, keep_last=1))
@@ -300,7 +287,7 @@ def test_a_dead_actor_ends_the_run_and_the_earlier_checkpoints_stay(tmp_path: Pa
     assert actors.get(again.get.remote()) == 1
 
 
-def test_a_restore_does_without_actors_that_died(tmp_path: Path) -> None:
+def test_a_restore_does_without_actors_that_died(tmp_path):
     saved = Saved.options(name="saved").remote(3)
     with config().build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "1")
@@ -313,7 +300,7 @@ def test_a_restore_does_without_actors_that_died(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "2").components["actors"] == state["actors"]
 
 
-def test_an_actor_whose_constructor_failed_is_missed(tmp_path: Path) -> None:
+def test_an_actor_whose_constructor_failed_is_missed(tmp_path):
     broken = Saved.options(name="saved").remote("no", "such arguments", "at all")
     with config().build_algo() as algorithm:
         assert wait_until(lambda: not broken._address.is_alive())
@@ -321,7 +308,7 @@ def test_an_actor_whose_constructor_failed_is_missed(tmp_path: Path) -> None:
             algorithm.save_to_path(tmp_path / "1")
 
 
-def test_states_that_nobody_took_are_carried_on(tmp_path: Path) -> None:
+def test_states_that_nobody_took_are_carried_on(tmp_path):
     """A program that makes its actors later, or never, does not lose what they had learnt."""
     for name in ("one", "two"):
         Saved.options(name=name).remote(3)

@@ -3,8 +3,6 @@
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 import os
@@ -12,7 +10,6 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,72 +26,72 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
 
 
 class OwnError(Exception):
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code, text):
         super().__init__(code, text)
         self.code = code
 
 
 @actors.remote
 class Counter:
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start=0):
         self.count = start
-        self.seen: list[int] = []
+        self.seen = []
 
-    def inc(self, n: int = 1) -> int:
+    def inc(self, n=1):
         self.count += n
         return self.count
 
-    def get(self) -> int:
+    def get(self):
         return self.count
 
-    def append(self, value: int) -> None:
+    def append(self, value):
         self.seen.append(value)
 
-    def all_seen(self) -> list[int]:
+    def all_seen(self):
         return self.seen
 
-    def pid(self) -> int:
+    def pid(self):
         return os.getpid()
 
-    def echo(self, *args: Any, **kwargs: Any) -> Any:
+    def echo(self, *args, **kwargs):
         return args, kwargs
 
-    def fail(self) -> None:
+    def fail(self):
         raise OwnError(7, "mine")
 
-    def lock(self) -> Any:
+    def lock(self):
         return {"a": threading.Lock()}
 
-    def _hidden(self) -> None: ...
+    def _hidden(self): ...
 
-    def unpicklable(self) -> Any:
+    def unpicklable(self):
         return (value for value in range(3))
 
-    async def asynchronous(self) -> int:
+    async def asynchronous(self):
         return 1
 
-    async def asynchronous_values(self) -> Any:
+    async def asynchronous_values(self):
         yield 1
 
-    def wait_for(self, path: str) -> str:
+    def wait_for(self, path):
         while not Path(path).exists():
             time.sleep(0.002)
         return path
 
-    def call(self, other: Any, method: str, *args: Any) -> Any:
+    def call(self, other, method, *args):
         return actors.get(getattr(other, method).remote(*args))
 
-    def call_by_name(self, name: str, method: str, *args: Any) -> Any:
+    def call_by_name(self, name, method, *args):
         return self.call(actors.get_actor(name), method, *args)
 
-    def flood(self, other: Any, times: int) -> None:
+    def flood(self, other, times):
         for _ in range(times):
             other.inc.remote()
 
-    def is_initialized(self) -> bool:
+    def is_initialized(self):
         return actors.is_initialized()
 
-    def make_another(self) -> Any:
+    def make_another(self):
         self.child = Counter.options(name="child").remote(10)
         return self.child
 
@@ -102,9 +99,7 @@ class Counter:
 @pytest.mark.parametrize(
     "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
 )
-def test_an_actor_lives_in_a_process_of_its_own(
-    start_method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_actor_lives_in_a_process_of_its_own(start_method, monkeypatch):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     counter = Counter.remote(5)
     assert actors.get(counter.inc.remote(2)) == 7
@@ -113,14 +108,14 @@ def test_an_actor_lives_in_a_process_of_its_own(
     assert actors.get([counter.get.remote(), counter.get.remote()]) == [8, 8]
 
 
-def test_calls_of_one_caller_stay_in_order() -> None:
+def test_calls_of_one_caller_stay_in_order():
     counter = Counter.remote()
     for number in range(500):
         counter.append.remote(number)
     assert actors.get(counter.all_seen.remote()) == list(range(500))
 
 
-def test_values_travel_both_ways() -> None:
+def test_values_travel_both_ways():
     counter = Counter.remote()
     array = np.arange(100_000, dtype=np.float32)
     args, kwargs = actors.get(counter.echo.remote(array, [1, {"a": (2,)}], f=lambda x: x + 1))
@@ -129,7 +124,7 @@ def test_values_travel_both_ways() -> None:
     assert kwargs["f"](1) == 2
 
 
-def test_an_error_arrives_as_itself_with_the_remote_traceback() -> None:
+def test_an_error_arrives_as_itself_with_the_remote_traceback():
     counter = Counter.remote()
     future = counter.fail.remote()
     for _ in range(2):  # as often as it is asked for
@@ -141,7 +136,7 @@ def test_an_error_arrives_as_itself_with_the_remote_traceback() -> None:
     assert actors.get(counter.get.remote()) == 0  # it goes on
 
 
-def test_what_cannot_travel_is_named_and_the_actor_goes_on() -> None:
+def test_what_cannot_travel_is_named_and_the_actor_goes_on():
     counter = Counter.remote()
     with pytest.raises(SerializationError, match=r"echo\(\) of actor Counter was not called"):
         counter.echo.remote(threading.Lock())
@@ -169,7 +164,7 @@ def test_what_cannot_travel_is_named_and_the_actor_goes_on() -> None:
     assert actors.get(counter.get.remote()) == 0
 
 
-def test_a_timeout_leaves_the_call_running(tmp_path: Any) -> None:
+def test_a_timeout_leaves_the_call_running(tmp_path):
     counter = Counter.remote()
     path = str(tmp_path / "go")
     future = counter.wait_for.remote(path)
@@ -185,7 +180,7 @@ def test_a_timeout_leaves_the_call_running(tmp_path: Any) -> None:
     assert actors.get(future) == path
 
 
-def test_mistakes_with_methods_say_what_to_write() -> None:
+def test_mistakes_with_methods_say_what_to_write():
     counter = Counter.remote()
     with pytest.raises(TypeError, match=r"handle.inc.remote"):
         counter.inc(1)
@@ -201,7 +196,7 @@ def test_mistakes_with_methods_say_what_to_write() -> None:
         counter.count = 5
 
 
-def test_names_are_given_once() -> None:
+def test_names_are_given_once():
     first = Counter.options(name="counter").remote(1)
     with pytest.raises(ValueError, match="'counter' is taken by a living actor"):
         Counter.options(name="counter").remote()
@@ -221,13 +216,13 @@ def test_names_are_given_once() -> None:
     assert actors.get(Counter.options(name="counter").remote(3).get.remote()) == 3
 
 
-def test_actors_call_actors_by_handle_and_by_name() -> None:
+def test_actors_call_actors_by_handle_and_by_name():
     one, two = Counter.remote(1), Counter.options(name="two").remote(2)
     assert actors.get(one.call.remote(two, "inc", 5)) == 7
     assert actors.get(one.call_by_name.remote("two", "inc", 5)) == 12
 
 
-def test_an_actor_makes_an_actor_that_ends_with_it() -> None:
+def test_an_actor_makes_an_actor_that_ends_with_it():
     actors.init(namespace="family")
     parent = Counter.remote()
     child = actors.get(parent.make_another.remote())
@@ -241,7 +236,7 @@ def test_an_actor_makes_an_actor_that_ends_with_it() -> None:
         actors.get(child.get.remote(), timeout=5)
 
 
-def test_a_future_is_given_as_its_value_when_that_is_there(tmp_path: Any) -> None:
+def test_a_future_is_given_as_its_value_when_that_is_there(tmp_path):
     slow, counter = Counter.remote(), Counter.remote()
     pending = slow.wait_for.remote(str(tmp_path / "go"))
     echoed = counter.echo.remote(pending, k=actors.put(3))
@@ -252,7 +247,7 @@ def test_a_future_is_given_as_its_value_when_that_is_there(tmp_path: Any) -> Non
     assert actors.get(after) == 1
 
 
-def test_the_error_of_a_future_is_that_of_the_calls_which_wait_for_it() -> None:
+def test_the_error_of_a_future_is_that_of_the_calls_which_wait_for_it():
     counter = Counter.remote()
     failed = counter.echo.remote(counter.fail.remote())
     with pytest.raises(OwnError):
@@ -260,7 +255,7 @@ def test_the_error_of_a_future_is_that_of_the_calls_which_wait_for_it() -> None:
     assert actors.get(counter.inc.remote(1)) == 1
 
 
-def test_an_error_that_nobody_asks_for_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_nobody_asks_for_is_told_once(caplog):
     counter = Counter.remote()
     for _ in range(3):
         counter.fail.remote()
@@ -273,7 +268,7 @@ def test_an_error_that_nobody_asks_for_is_told_once(caplog: pytest.LogCaptureFix
     assert told == ["fail() of actor Counter failed, and its future is gone: OwnError(7, 'mine')"]
 
 
-def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
+def test_an_actor_that_is_made_by_several_at_once_is_made_once():
     callers = [Caller.remote() for _ in range(4)]
     made = actors.get([caller.make.remote() for caller in callers], timeout=60)
     assert len(set(made)) == 1
@@ -281,26 +276,24 @@ def test_an_actor_that_is_made_by_several_at_once_is_made_once() -> None:
     assert actors.get(made[0].get.remote()) == 4
 
 
-left_behind: list[Any] = []
+left_behind = []
 
 
-def _use_actor_in_a_child() -> None:
+def _use_actor_in_a_child():
     left_behind.append(Counter.remote(3))  # lives until the process ends, which must not wait
     assert actors.get(left_behind[0].get.remote()) == 3
 
 
 @pytest.mark.parametrize(("method", "daemon"), [("spawn", False), ("forkserver", True)])
-def test_an_actor_can_be_made_in_a_child_of_multiprocessing_and_ends_with_it(
-    method: str, daemon: bool
-) -> None:
-    context: Any = multiprocessing.get_context(method)
+def test_an_actor_can_be_made_in_a_child_of_multiprocessing_and_ends_with_it(method, daemon):
+    context = multiprocessing.get_context(method)
     child = context.Process(target=_use_actor_in_a_child, daemon=daemon)
     child.start()
     child.join(20)
     assert child.exitcode == 0
 
 
-def test_a_namespace_of_init_holds_in_this_process_and_in_its_actors() -> None:
+def test_a_namespace_of_init_holds_in_this_process_and_in_its_actors():
     actors.init(namespace="mine")
     counter = Counter.options(name="counter").remote(1)
     caller = Counter.remote()
@@ -317,7 +310,7 @@ def test_a_namespace_of_init_holds_in_this_process_and_in_its_actors() -> None:
         actors.get_actor("counter", "mine")
 
 
-def test_a_namespace_does_not_change_under_actors() -> None:
+def test_a_namespace_does_not_change_under_actors():
     actors.init(num_cpus=2, ignore_reinit_error=True)
     actors.init()
     with pytest.raises(actors.ActorError, match=r"shutdown\(\)` before"):
@@ -330,7 +323,7 @@ def test_a_namespace_does_not_change_under_actors() -> None:
         actors.init(namespace="late")
 
 
-def test_whether_actors_are_initialized_is_told_truly() -> None:
+def test_whether_actors_are_initialized_is_told_truly():
     actors.shutdown()
     assert not actors.is_initialized()
     actors.init()
@@ -342,15 +335,13 @@ def test_whether_actors_are_initialized_is_told_truly() -> None:
     assert actors.get(counter.is_initialized.remote())
 
 
-def test_a_caller_that_is_faster_than_the_actor_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_that_is_faster_than_the_actor_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, most_calls=100))
     counter = Counter.remote()
     held = counter.wait_for.remote(str(tmp_path / "go"))
-    sent: list[int] = []
+    sent = []
 
-    def send() -> None:
+    def send():
         for number in range(300):
             counter.append.remote(number)
             sent.append(number)
@@ -366,14 +357,12 @@ def test_a_caller_that_is_faster_than_the_actor_waits(
     assert actors.get(counter.all_seen.remote()) == list(range(300))
 
 
-def test_who_waits_to_call_an_actor_hears_that_it_was_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_waits_to_call_an_actor_hears_that_it_was_killed(monkeypatch):
     monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, most_calls=5))
     counter = Counter.remote()
-    futures: list[Any] = []
+    futures = []
 
-    def send() -> None:
+    def send():
         futures.extend(counter.wait_for.remote("/never") for _ in range(6))
 
     thread = threading.Thread(target=send)
@@ -387,9 +376,7 @@ def test_who_waits_to_call_an_actor_hears_that_it_was_killed(
             actors.get(future, timeout=20)
 
 
-def test_a_stopped_actor_is_told_and_no_call_is_lost(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_actor_is_told_and_no_call_is_lost(caplog, monkeypatch):
     monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, patience_s=0.01))
     counter = Counter.remote()
     pid = actors.get(counter.pid.remote())
@@ -408,14 +395,14 @@ def test_a_stopped_actor_is_told_and_no_call_is_lost(
     assert caplog.text.count("may have been stopped") == 1
 
 
-def test_an_actor_may_call_an_actor_that_cannot_answer_yet_as_often_as_it_likes() -> None:
+def test_an_actor_may_call_an_actor_that_cannot_answer_yet_as_often_as_it_likes():
     counter = Counter.remote()
     times = actor_room.MOST_CALLS + 100
     actors.get(counter.flood.remote(counter, times), timeout=60)  # itself: busy until it is done
     assert wait_until(lambda: bool(actors.get(counter.get.remote()) == times), within_s=30)
 
 
-def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up() -> None:
+def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up():
     counter = Counter.remote()
     large = np.zeros(200_000)
     for _ in range(20):
@@ -425,9 +412,9 @@ def test_a_caller_that_does_not_ask_for_answers_holds_nobody_up() -> None:
 
 @actors.remote
 class Caller:
-    def make(self) -> Any:
+    def make(self):
         self.shared = Counter.options(name="shared", get_if_exists=True).remote()
         return self.shared
 
-    def use(self) -> None:
+    def use(self):
         actors.get(self.shared.inc.remote(1))

@@ -1,37 +1,32 @@
 """What callbacks defer to the end of an iteration: order, completeness, exactness, undoing."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
 from tests.small_runs import small_ppo
-from trainer import PPO, PPOConfig, TrainerError
+from trainer import TrainerError
 from trainer.metrics import comparable
 
 
-def _config(*callbacks: Any, **events: Any) -> PPOConfig:
+def _config(*callbacks, **events):
     made = small_ppo(env="CartPole-v1", num_slots=1, batch=100)
     return made.callbacks(list(callbacks), **events)
 
 
 class _Counts(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_results = 0
 
-    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, metrics_logger, **kwargs):
         self.num_results += 1
         metrics_logger.log_value("logged_late", self.num_results, reduce="max")
 
 
-def test_functions_run_last_in_order_and_see_what_was_logged_late() -> None:
-    calls: list[Any] = []
+def test_functions_run_last_in_order_and_see_what_was_logged_late():
+    calls = []
 
-    def first(algorithm: Any) -> None:
+    def first(algorithm):
         algorithm.after_train_result(lambda result: calls.append(result["logged_late"]))
         algorithm.after_train_result(lambda result: calls.append("second"))
         calls.append("event")
@@ -46,13 +41,13 @@ def test_functions_run_last_in_order_and_see_what_was_logged_late() -> None:
 class _Saves(RLlibCallback):
     """Saves after the result, or (the negative control) in the middle of the event."""
 
-    def __init__(self, path: Path, *, waits: bool) -> None:
+    def __init__(self, path, *, waits):
         self._path, self._waits = path, waits
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {}
 
-    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, **kwargs):
         if algorithm.training_iteration != 1:
             return
         if self._waits:
@@ -62,9 +57,7 @@ class _Saves(RLlibCallback):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_checkpoint_saved_then_holds_what_later_callbacks_remember(
-    tmp_path: Path, waits: bool
-) -> None:
+def test_a_checkpoint_saved_then_holds_what_later_callbacks_remember(tmp_path, waits):
     config = _config(_Saves(tmp_path / "saved", waits=waits), _Counts)
     with config.build_algo() as algo:
         algo.train()
@@ -77,17 +70,17 @@ def test_a_checkpoint_saved_then_holds_what_later_callbacks_remember(
         assert comparable(result) == comparable(undisturbed)
 
 
-def test_an_error_in_such_a_function_undoes_the_iteration() -> None:
+def test_an_error_in_such_a_function_undoes_the_iteration():
     fails = [True]
 
-    def defer(algorithm: Any) -> None:
-        def function(result: Any) -> None:
+    def defer(algorithm):
+        def function(result):
             if fails.pop():
                 raise OSError("disk full")
 
         algorithm.after_train_result(function)
 
-    def weights(algo: PPO) -> Any:
+    def weights(algo):
         return algo.get_weights()["default_policy"]
 
     config = _config(on_train_result=defer)
@@ -102,7 +95,7 @@ def test_an_error_in_such_a_function_undoes_the_iteration() -> None:
         assert algo.train()["training_iteration"] == 1
 
 
-def test_outside_the_event_it_is_refused() -> None:
+def test_outside_the_event_it_is_refused():
     with _config().build_algo() as algo:
         for _ in range(2):
             with pytest.raises(TrainerError, match="no on_train_result runs"):
@@ -111,10 +104,10 @@ def test_outside_the_event_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [3, None])
-def test_what_cannot_be_called_is_refused_at_once(given: Any) -> None:
-    refused: list[str] = []
+def test_what_cannot_be_called_is_refused_at_once(given):
+    refused = []
 
-    def defer(algorithm: Any) -> None:
+    def defer(algorithm):
         with pytest.raises(TrainerError, match="expected a function that takes the result") as told:
             algorithm.after_train_result(given)
         refused.append(str(told.value))
@@ -125,15 +118,15 @@ def test_what_cannot_be_called_is_refused_at_once(given: Any) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_iteration_inside_another_one_is_refused(waits: bool) -> None:
-    inside: list[str] = []
+def test_an_iteration_inside_another_one_is_refused(waits):
+    inside = []
 
-    def train(algorithm: Any) -> None:
+    def train(algorithm):
         with pytest.raises(TrainerError, match="called by a callback") as caught:
             algorithm.train()
         inside.append(str(caught.value))
 
-    def listen(algorithm: Any) -> None:
+    def listen(algorithm):
         if waits:
             algorithm.after_train_result(lambda result: train(algorithm))
         else:

@@ -1,10 +1,6 @@
 """Algorithms that save in the background: same bytes, events, failures, the end of a run."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,6 @@ from tests.resume_cells import Cell, Remembering
 from tests.saved_files import files_of
 from tests.slow_disk import SlowDisk
 from tests.small_runs import known, trained
-from trainer import Algorithm, PPOConfig
 
 NUM_ITERATIONS = 5
 
@@ -24,36 +19,36 @@ NUM_ITERATIONS = 5
 class CountsSaves(RLlibCallback):
     """Remembers in its state what was saved."""
 
-    def __init__(self) -> None:
-        self.saved: list[str] = []
+    def __init__(self):
+        self.saved = []
 
-    def on_checkpoint_saved(self, *, path: Any, **kwargs: Any) -> None:
+    def on_checkpoint_saved(self, *, path, **kwargs):
         verify(path)
         self.saved.append("/".join(Path(path).parts[-2:]))
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+def disk(monkeypatch):
     return SlowDisk.mount(monkeypatch)
 
 
-def hold_until_waited_for(disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def hold_until_waited_for(disk, monkeypatch):
     """The slowest disk that ends at all: each save begins to write when the program must wait."""
     wait = BackgroundSave.wait
 
-    def waiting(save: BackgroundSave) -> None:
+    def waiting(save):
         disk.let_go()
         wait(save)
 
     monkeypatch.setattr(BackgroundSave, "wait", waiting)
 
 
-def small_ppo(*callbacks: Any) -> PPOConfig:
+def small_ppo(*callbacks):
     made = small_runs.small_ppo(env="CartPole-v1", num_slots=1, minibatch_size=60)
     return made.callbacks(list(callbacks))
 
 
-def saving(directory: Path, *, background: bool) -> list[Any]:
+def saving(directory, *, background):
     return [
         PeriodicCheckpoint(directory / "all", every=1, background=background),
         CountsSaves(),
@@ -63,7 +58,7 @@ def saving(directory: Path, *, background: bool) -> list[Any]:
     ]
 
 
-def component_files(directory: Path) -> Iterator[tuple[str, bytes]]:
+def component_files(directory):
     """Everything that a run has saved, but what names times and paths."""
     for path in sorted(directory.rglob("*")):
         if path.is_file() and path.name not in ("manifest.json", "code.pkl"):
@@ -72,12 +67,7 @@ def component_files(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
-def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
-    algorithm: str,
-    tmp_path: Path,
-    disk: SlowDisk,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_checkpoint_has_the_bytes_of_a_blocking_save(algorithm, tmp_path, disk, monkeypatch):
     found, files = {}, {}
     config = Cell(algorithm, "CartPole", int(algorithm == "PPO")).config()
     ways = ("blocking", "fast", "slow") if algorithm == "PPO" else ("blocking", "slow")
@@ -105,14 +95,12 @@ def test_every_checkpoint_has_the_bytes_of_a_blocking_save(
         assert files[way] == files["blocking"]
 
 
-def is_saved_as_best(algo: Algorithm, iteration: int) -> bool:
-    best: Any = algo.callbacks.objects[2]
+def is_saved_as_best(algo, iteration):
+    best = algo.callbacks.objects[2]
     return f"{iteration:06d}" in best.scores
 
 
-def test_the_event_fires_once_at_the_next_occasion_in_the_main_thread(
-    tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_the_event_fires_once_at_the_next_occasion_in_the_main_thread(tmp_path, disk):
     with small_ppo(CountsSaves).build_algo() as algo:
         saved = algo.callbacks.objects[0].saved
         algo.save_to_path(tmp_path / "1", background=True)
@@ -134,7 +122,7 @@ def test_the_event_fires_once_at_the_next_occasion_in_the_main_thread(
     assert [Path(name).name for name in saved] == ["1", "2", "3", "4", "5"]
 
 
-def test_a_failed_save_costs_no_iteration(tmp_path: Path, disk: SlowDisk) -> None:
+def test_a_failed_save_costs_no_iteration(tmp_path, disk):
     disk.open()
     with small_ppo().build_algo() as undisturbed:
         expected = trained(undisturbed, 2)
@@ -155,15 +143,13 @@ def test_a_failed_save_costs_no_iteration(tmp_path: Path, disk: SlowDisk) -> Non
 
 
 @pytest.mark.parametrize("is_ended_by_error", [True, False])
-def test_the_end_of_a_run_waits_and_tells_what_failed(
-    is_ended_by_error: bool, tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_of_a_run_waits_and_tells_what_failed(is_ended_by_error, tmp_path, disk, caplog):
     disk.open()
     disk.failure = OSError(28, "No space left on device")
     expected = KeyError if is_ended_by_error else CheckpointWriteError
     algo = small_ppo().build_algo()
 
-    def use() -> None:
+    def use():
         with algo:
             algo.save_to_path(tmp_path / "c", background=True)
             if is_ended_by_error:
@@ -180,15 +166,15 @@ def test_the_end_of_a_run_waits_and_tells_what_failed(
 # ---- callbacks
 
 
-def settle(algo: Algorithm) -> None:
+def settle(algo):
     """Until the save under way is over, without anybody hearing of it."""
     if algo._save_under_way is not None:
         algo._save_under_way.wait()
 
 
 def test_a_periodic_save_that_fails_raises_before_the_next_iteration_and_is_made_again(
-    tmp_path: Path, disk: SlowDisk
-) -> None:
+    tmp_path, disk
+):
     disk.open()
     config = small_ppo(PeriodicCheckpoint(tmp_path, every=2, background=True))
     with config.build_algo() as algo:
@@ -205,9 +191,7 @@ def test_a_periodic_save_that_fails_raises_before_the_next_iteration_and_is_made
         assert [path.name for path in tmp_path.iterdir()] == ["000003"]
 
 
-def test_failures_are_counted_and_older_ones_stay_until_a_new_one_is_whole(
-    tmp_path: Path, disk: SlowDisk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failures_are_counted_and_older_ones_stay_until_a_new_one_is_whole(tmp_path, disk, caplog):
     disk.open()
     config = small_ppo(
         PeriodicCheckpoint(tmp_path, every=1, keep_last=1, background=True, on_error="warn")
@@ -229,24 +213,22 @@ def test_failures_are_counted_and_older_ones_stay_until_a_new_one_is_whole(
     assert sum("No space left" in record.message for record in caplog.records) == 1
 
 
-def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(
-    tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(tmp_path, disk):
     fails = [True, False]
 
     class Fails(RLlibCallback):
-        def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+        def on_train_result(self, *, algorithm, **kwargs):
             self._algorithm, self._num_rounds = algorithm, 0
             algorithm.after_train_result(self._wait_for_the_save)
 
-        def _wait_for_the_save(self, result: Any) -> None:
+        def _wait_for_the_save(self, result):
             self._num_rounds += 1
             is_last = self._num_rounds == 3
             self._algorithm.after_train_result(
                 self._after_saving if is_last else self._wait_for_the_save
             )
 
-        def _after_saving(self, result: Any) -> None:
+        def _after_saving(self, result):
             if fails.pop(0):
                 raise KeyError("after the save has begun")
 
@@ -268,9 +250,9 @@ def test_an_undone_iteration_leaves_the_save_it_began_to_be_made_again(
         assert (files_of(tmp_path / "all" / "000001") / name).read_bytes() == expected
 
 
-def test_a_callback_that_fails_when_it_is_told_is_named(tmp_path: Path, disk: SlowDisk) -> None:
+def test_a_callback_that_fails_when_it_is_told_is_named(tmp_path, disk):
     class Fails(RLlibCallback):
-        def on_checkpoint_saved(self, **kwargs: Any) -> None:
+        def on_checkpoint_saved(self, **kwargs):
             raise ValueError("mine")
 
     disk.open()

@@ -1,11 +1,7 @@
 """Bad input: one clear error each — what happened, what was expected, what to do."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -28,7 +24,7 @@ from trainer import (
 from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.faults import InjectedFaultError
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "train_batch_size": 40,
     "minibatch_size": 20,
     "num_epochs": 1,
@@ -38,19 +34,19 @@ SMALL: dict[str, Any] = {
 }
 
 
-def config(env: Any = CountdownEnv, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+def config(env=CountdownEnv, *, num_env_runners=0, **settings):
     made = PPOConfig().environment(env).env_runners(num_env_runners=num_env_runners)
     return made.update_from_dict({**SMALL, **settings})
 
 
 class OldStyle(CountdownEnv):
-    def step(self, action: int) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, terminated or truncated, info
 
 
 class OldReset(CountdownEnv):
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         return super().reset(**options)[0]
 
 
@@ -59,23 +55,23 @@ class WithoutSpaces(gymnasium.Env[Any, Any]):
 
 
 class TextActions(CountdownEnv):
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.action_space = spaces.Text(3)
 
 
 class TextObservations(CountdownEnv):
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
-        self.observation_space = spaces.Text(3)  # type: ignore[assignment]
+        self.observation_space = spaces.Text(3)
 
 
-def train(made: PPOConfig) -> None:
+def train(made):
     with made.build_algo() as algo:
         algo.train()
 
 
-CASES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
+CASES = {
     "unknown env id": (
         lambda: config("CartPol-v1").build_algo(),
         EnvCreationError,
@@ -118,12 +114,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
     ),
     "unknown event": (
         lambda: config().callbacks(on_episode_finish=print).build_algo(),
-        (ConfigError, CallbackConfigError),  # type: ignore[dict-item]
+        (ConfigError, CallbackConfigError),
         ["on_episode_finish", "on_episode_end"],
     ),
     "no callback": (
         lambda: config().callbacks(3).build_algo(),
-        (ConfigError, CallbackConfigError),  # type: ignore[dict-item]
+        (ConfigError, CallbackConfigError),
         ["callbacks", "3"],
     ),
     "env whose constructor raises": (
@@ -170,7 +166,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_clear_error(case: str) -> None:
+def test_one_clear_error(case):
     act, error, expected = CASES[case]
     with pytest.raises(error) as raised:
         act()
@@ -189,9 +185,9 @@ def test_one_clear_error(case: str) -> None:
         "env whose reset raises",
     ],
 )
-def test_the_same_errors_come_out_of_processes(case: str) -> None:
+def test_the_same_errors_come_out_of_processes(case):
     _, error, expected = CASES[case]
-    envs: dict[str, tuple[Any, dict[str, Any]]] = {
+    envs = {
         "env whose constructor raises": (FailingEnv, {"where": "init"}),
         "env of the old gym API": (OldStyle, {}),
         "reset without info": (OldReset, {}),
@@ -207,13 +203,13 @@ def test_the_same_errors_come_out_of_processes(case: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("place", ["env", "env_config"])
-def test_what_cannot_travel_is_named_and_fine_without_processes(place: str) -> None:
+def test_what_cannot_travel_is_named_and_fine_without_processes(place):
     lock = threading.Lock()
 
     class HoldsALock(CountdownEnv):
         own_lock = lock
 
-    settings: dict[str, dict[str, Any]] = {
+    settings = {
         "env": {"env": HoldsALock},
         "env_config": {"env_config": {"log": lock}},
     }
@@ -225,22 +221,22 @@ def test_what_cannot_travel_is_named_and_fine_without_processes(place: str) -> N
 
 
 @pytest.mark.process
-def test_a_callback_that_cannot_travel_is_named() -> None:
+def test_a_callback_that_cannot_travel_is_named():
     lock = threading.Lock()
     made = config(num_env_runners=1).callbacks(on_episode_end=lambda **kwargs: lock)
     with pytest.raises(TrainerError, match=r"on_episode_end.*lock"):
         made.build_algo()
 
 
-def test_a_callback_that_does_not_accept_its_arguments_is_told_when_configured() -> None:
-    def wants_more(episode: Any, something_else: Any) -> None:
+def test_a_callback_that_does_not_accept_its_arguments_is_told_when_configured():
+    def wants_more(episode, something_else):
         raise AssertionError
 
     with pytest.raises((ConfigError, CallbackConfigError), match="something_else"):
         config().callbacks(on_episode_end=wants_more).build_algo()
 
 
-def test_an_error_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
+def test_an_error_changes_nothing_and_loses_nothing(tmp_path):
     with config().build_algo() as algo:
         algo.train()
         before = encode({**algo.get_state(), "config": None})
@@ -260,19 +256,19 @@ def test_an_error_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
 class ChangesItsForm(CountdownEnv):
     """Answers well at first, and from step 3 of its second episode on as it should not."""
 
-    bad_step: ClassVar[Any] = None
-    bad_reset: ClassVar[Any] = None
+    bad_step = None
+    bad_reset = None
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 5, "max_length": 5})
         self.num_resets = self.num_steps = 0
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         self.num_resets, self.num_steps = self.num_resets + 1, 0
         answer = super().reset(**options)
         return type(self).bad_reset(answer) if self.bad_reset and self.num_resets == 2 else answer
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.num_steps += 1
         answer = super().step(action)
         is_bad = self.num_resets == 2 and self.num_steps == 3
@@ -297,7 +293,7 @@ class LaterOldReset(ChangesItsForm):
 
 class OwnValueError(ChangesItsForm):
     @staticmethod
-    def bad_step(answer: Any) -> Any:
+    def bad_step(answer):
         first, second = answer  # an error of the env's own code
         return first, second
 
@@ -318,21 +314,19 @@ class OwnValueError(ChangesItsForm):
         (LaterOldReset, r"reset\(\).* at step 0 of episode 'training-0-1'.*\(observation, info"),
     ],
 )
-def test_an_answer_of_another_form_after_the_first_is_named(
-    env: type[ChangesItsForm], message: str, num_env_runners: int
-) -> None:
+def test_an_answer_of_another_form_after_the_first_is_named(env, message, num_env_runners):
     with pytest.raises(EnvContractError, match=message) as caught:
         train(config(env, num_env_runners=num_env_runners, num_envs_per_env_runner=1))
     assert env.__name__ in str(caught.value)
 
 
-def test_an_error_of_the_envs_own_code_stays_what_it_is() -> None:
+def test_an_error_of_the_envs_own_code_stays_what_it_is():
     with pytest.raises(ValueError, match="too many values to unpack") as caught:
         train(config(OwnValueError, num_envs_per_env_runner=1))
     assert not isinstance(caught.value, EnvContractError)
 
 
-def test_no_action_follows_from_an_observation_that_is_not_finite() -> None:
+def test_no_action_follows_from_an_observation_that_is_not_finite():
     with config().build_algo() as algo:
         good = algo.config.env({}).observation_space.sample()
         for value in (np.nan, np.inf):

@@ -1,10 +1,6 @@
 """The best checkpoint is what its score says, and the rules of keeping go on after a restore."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ METRIC = "evaluation/env_runners/episode_return_mean"
 CELL = Cell("PPO", "own np_random", 0)
 
 
-def config(callbacks: list[Any], **settings: Any) -> PPOConfig:
+def config(callbacks, **settings):
     made = CELL.config(
         callbacks_class=callbacks,
         evaluation_interval=3,
@@ -29,7 +25,7 @@ def config(callbacks: list[Any], **settings: Any) -> PPOConfig:
     return made
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     return sorted(path.name for path in directory.iterdir() if path.is_dir())
 
 
@@ -43,8 +39,8 @@ def names(directory: Path) -> list[str]:
     ],
 )
 def test_evaluating_the_best_checkpoint_again_gives_its_score_bit_for_bit(
-    evaluation_seed: int | None, normalizes: bool, tmp_path: Path
-) -> None:
+    evaluation_seed, normalizes, tmp_path
+):
     settings = {
         "evaluation_seed": evaluation_seed,
         "observation_filter": "MeanStdFilter" if normalizes else "NoFilter",
@@ -69,14 +65,14 @@ def test_evaluating_the_best_checkpoint_again_gives_its_score_bit_for_bit(
     assert at_the_end == measured[12], "nothing but the weights and the stream matters"
 
 
-def test_the_rules_of_keeping_go_on_after_a_restore(tmp_path: Path) -> None:
-    def callbacks(folder: Path) -> list[Any]:
+def test_the_rules_of_keeping_go_on_after_a_restore(tmp_path):
+    def callbacks(folder):
         return [
             BestCheckpoint(folder / "best", metric=METRIC, keep=2),
             PeriodicCheckpoint(folder / "last", every=2, keep_last=2),
         ]
 
-    def kept(folder: Path) -> tuple[Any, ...]:
+    def kept(folder):
         scores = json.loads((folder / "best" / "best.json").read_text())
         return names(folder / "best"), names(folder / "last"), scores
 
@@ -101,7 +97,7 @@ def test_the_rules_of_keeping_go_on_after_a_restore(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["evaluation_parallel_to_training", "enable_async_evaluation"])
-def test_a_score_that_would_be_of_earlier_weights_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_score_that_would_be_of_earlier_weights_is_refused(name, tmp_path):
     best = BestCheckpoint(tmp_path / "best", metric=METRIC)
     settings = {name: True, "evaluation_num_env_runners": 1}
     with (

@@ -1,72 +1,65 @@
 """Callback objects in their processes: what they keep, what they share, and when they fail."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from callbacks import CallbackError, MultiCallbacks, RLlibCallback
 from tests.small_runs import small_ppo
-from trainer import PPO, PPOConfig
+from trainer import PPO
 from trainer.testing.envs import CountdownEnv
 
 
 class Tally(RLlibCallback):
     """Counts by its own step, without `super().__init__()`: two of them have different states."""
 
-    def __init__(self, step: int = 1) -> None:
+    def __init__(self, step=1):
         self.step = step
         self.results = 0
         self.env_steps = 0
-        self.seen: dict[str, Any] = {"lengths": np.zeros(0, np.int64)}
+        self.seen = {"lengths": np.zeros(0, np.int64)}
 
-    def on_train_result(self, **kwargs: Any) -> None:
+    def on_train_result(self, **kwargs):
         self.results += self.step
 
-    def on_episode_step(self, **kwargs: Any) -> None:
+    def on_episode_step(self, **kwargs):
         self.env_steps += self.step
 
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, **kwargs):
         self.seen["lengths"] = np.append(self.seen["lengths"], self.step * episode.t)
 
 
-def config(num_env_runners: int, callbacks: Any, **settings: Any) -> PPOConfig:
+def config(num_env_runners, callbacks, **settings):
     batch = {"train_batch_size": 40, "minibatch_size": 40}
     return small_ppo(num_env_runners, callbacks=callbacks, **batch, **settings)
 
 
-def on_driver(algo: Any) -> list[tuple[int, int]]:
+def on_driver(algo):
     return [(tally.results, tally.env_steps) for tally in algo.callbacks.objects]
 
 
-def of_runner(env_runner: Any) -> list[tuple[int, int, list[int]]]:
+def of_runner(env_runner):
     return [
         (tally.results, tally.env_steps, tally.seen["lengths"].tolist())
         for tally in env_runner.callbacks.objects
     ]
 
 
-def on_runners(algo: Any) -> list[Any]:
-    found: list[Any] = algo.env_runner_group.foreach_env_runner(of_runner)
-    return found
+def on_runners(algo):
+    return algo.env_runner_group.foreach_env_runner(of_runner)
 
 
-def two() -> list[Any]:
+def two():
     return [Tally(), lambda: Tally(100)]
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_two_callbacks_of_one_class_keep_their_own_states(
-    num_env_runners: int, tmp_path: Path
-) -> None:
+def test_two_callbacks_of_one_class_keep_their_own_states(num_env_runners, tmp_path):
     with config(num_env_runners, two()).build_algo() as algo:
         algo.train()
         algo.train()
@@ -102,19 +95,13 @@ def test_two_callbacks_of_one_class_keep_their_own_states(
     ],
 )
 def test_runners_of_another_number_get_the_state_of_their_own_number(
-    saved_with: int,
-    restored_with: int,
-    expected: list[int],
-    dropped: str | None,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def mark(env_runner: Any) -> None:
+    saved_with, restored_with, expected, dropped, tmp_path, caplog
+):
+    def mark(env_runner):
         env_runner.callbacks.objects[0].results = 10 * max(1, env_runner.worker_index)
 
-    def marks(env_runner: Any) -> int:
-        found: int = env_runner.callbacks.objects[0].results
-        return found
+    def marks(env_runner):
+        return env_runner.callbacks.objects[0].results
 
     pattern = Tally()
     pattern.results = 7
@@ -141,7 +128,7 @@ def test_runners_of_another_number_get_the_state_of_their_own_number(
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_main_process_and_runners_share_no_callback_object(num_env_runners: int) -> None:
+def test_main_process_and_runners_share_no_callback_object(num_env_runners):
     pattern = Tally()
     shared = [Tally(), MultiCallbacks([Tally]), pattern]
     made = config(num_env_runners, shared, evaluation_interval=1, evaluation_duration=2)
@@ -167,8 +154,8 @@ def test_main_process_and_runners_share_no_callback_object(num_env_runners: int)
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_a_callback_that_exits_ends_training_and_no_process(num_env_runners: int) -> None:
-    def leave_once(episode: Any) -> None:
+def test_a_callback_that_exits_ends_training_and_no_process(num_env_runners):
+    def leave_once(episode):
         if episode.id_ == "training-0-1":
             sys.exit(3)
 
@@ -183,11 +170,11 @@ def test_a_callback_that_exits_ends_training_and_no_process(num_env_runners: int
 
 
 @pytest.mark.parametrize("event", ["on_algorithm_init", "on_train_result"])
-def test_a_callback_of_the_main_process_that_exits_has_failed_as_well(event: str) -> None:
-    def leave() -> None:
+def test_a_callback_of_the_main_process_that_exits_has_failed_as_well(event):
+    def leave():
         sys.exit()
 
-    def run() -> None:
+    def run():
         with config(0, None).callbacks(**{event: leave}).build_algo() as algo:
             algo.train()
 

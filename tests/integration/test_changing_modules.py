@@ -1,16 +1,12 @@
 """Modules that are added, removed and mapped anew in mid-run: what changes, and what stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +18,7 @@ from tests import league
 from tests.exact_runs import fail
 from tests.league import config, off_policy_config, outcome, trained
 from tests.multi_agent_runs import Gaps, told
-from tests.mutated_states import Mutation, mutated, mutations
+from tests.mutated_states import mutated, mutations
 from tests.small_runs import known
 from trainer import Algorithm, PPOConfig
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
@@ -33,20 +29,18 @@ PROJECT = Path(__file__).parents[2]
 ITERATIONS = 5
 
 
-def different(found: dict[str, str], expected: dict[str, str], *, but: Any = ()) -> list[str]:
+def different(found, expected, *, but=()):
     assert found.keys() == expected.keys()
     return [name for name in found if name not in but and found[name] != expected[name]]
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, str]:
+def undisturbed():
     return trained(config(0, 6), ITERATIONS)
 
 
 @pytest.fixture(scope="module")
-def saved_often(
-    undisturbed: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, Path]:
+def saved_often(undisturbed, tmp_path_factory):
     """The checkpoints of a run after each of its iterations but the last one."""
     folder, results, saved = tmp_path_factory.mktemp("league"), [], {}
     with config(0, 6).build_algo() as algo:
@@ -58,7 +52,7 @@ def saved_often(
 
 
 @pytest.fixture
-def algo() -> Iterator[Algorithm]:
+def algo():
     with config(0, 2).callbacks(None).build_algo() as built:
         yield built
 
@@ -67,18 +61,16 @@ def algo() -> Iterator[Algorithm]:
 
 
 @pytest.mark.process
-def test_a_league_is_the_same_however_envs_are_spread(undisturbed: dict[str, str]) -> None:
+def test_a_league_is_the_same_however_envs_are_spread(undisturbed):
     found = trained(config(3, 2), ITERATIONS)
     # Callbacks of runners are as many as there are runners.
     assert different(found, undisturbed, but=["env_runners"]) == []
 
 
 @pytest.mark.parametrize("iteration", range(1, ITERATIONS, 2))
-def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
-    undisturbed: dict[str, str], saved_often: dict[int, Path], iteration: int
-) -> None:
+def test_a_league_that_is_restored_goes_on_with_the_same_bytes(undisturbed, saved_often, iteration):
     path = saved_often[iteration]
-    again: Algorithm = config(0, 6).build_algo()
+    again = config(0, 6).build_algo()
     again.restore_from_path(path)
     for restored in (again, Algorithm.from_checkpoint(path, allow_code=True)):
         with restored:
@@ -87,14 +79,14 @@ def test_a_league_that_is_restored_goes_on_with_the_same_bytes(
 
 
 @pytest.mark.process
-def test_a_league_whose_runners_are_killed_is_repaired(tmp_path: Path) -> None:
+def test_a_league_whose_runners_are_killed_is_repaired(tmp_path):
     (tmp_path / "kills").write_text("17 33 70 71 120")
     found = trained(config(1, 2, kills=str(tmp_path / "kills")), ITERATIONS)
     assert int((tmp_path / "kills.count").read_text()) > 121
     assert different(found, trained(config(1, 2), ITERATIONS)) == []
 
 
-def test_a_league_whose_sub_envs_fail_is_repaired(tmp_path: Path) -> None:
+def test_a_league_whose_sub_envs_fail_is_repaired(tmp_path):
     (tmp_path / "breaks").write_text("5 41 42 83 90 121")
     made = config(0, 2, breaks=str(tmp_path / "breaks"))
     made.fault_tolerance(restart_failed_sub_environments=True)
@@ -104,9 +96,7 @@ def test_a_league_whose_sub_envs_fail_is_repaired(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_hash_seeds_and_orders_of_dicts_change_nothing(
-    tmp_path: Path, undisturbed: dict[str, str]
-) -> None:
+def test_hash_seeds_and_orders_of_dicts_change_nothing(tmp_path, undisturbed):
     program = (
         "import json, sys; from tests.league import config, trained;"
         f"print(json.dumps(trained(config(0, 6, shuffles=True), {ITERATIONS})))"
@@ -123,9 +113,7 @@ STEP = 6
 """Kills are at least so many iterations apart, so that a run has room for all of them."""
 
 
-def killed_league(
-    folder: Path, *, seed: int, num_kills: int, num_env_runners: int, iterations: int
-) -> dict[str, str]:
+def killed_league(folder, *, seed, num_kills, num_env_runners, iterations):
     """What a league comes to whose main process is killed so often, at random moments.
 
     A kill is due when a run has saved so many iterations; it comes up to 40 looks (0.2 s) later:
@@ -142,17 +130,14 @@ def killed_league(
         assert run.returncode in (0, -signal.SIGKILL)
         kills += run.returncode != 0
     assert kills == num_kills
-    found: dict[str, str] = json.loads((folder / "outcome.json").read_text())
-    return found
+    return json.loads((folder / "outcome.json").read_text())
 
 
-def _wait_for_iteration(
-    run: subprocess.Popen[bytes], folder: Path, iteration: int, *, looks: int
-) -> None:
+def _wait_for_iteration(run, folder, iteration, *, looks):
     """Until this iteration was saved, and then for so many looks, or until the run is over."""
     left = looks
 
-    def is_time() -> bool:
+    def is_time():
         nonlocal left
         saved = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
         left -= max(saved, default=0) >= iteration
@@ -167,8 +152,8 @@ def _wait_for_iteration(
     [(8, 1, 0), *(pytest.param(n, 10, 1, marks=pytest.mark.slow) for n in range(10))],
 )
 def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
-    tmp_path: Path, seed: int, num_kills: int, num_env_runners: int
-) -> None:
+    tmp_path, seed, num_kills, num_env_runners
+):
     iterations = STEP * num_kills + 12
     for name in ("killed", "alone"):
         (tmp_path / name).mkdir()
@@ -183,8 +168,8 @@ def test_a_league_whose_main_process_is_killed_goes_on_with_the_same_bytes(
     assert found == json.loads((tmp_path / "alone" / "outcome.json").read_text())
 
 
-def test_a_league_with_replay_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
-    def made() -> Any:
+def test_a_league_with_replay_goes_on_with_the_same_bytes(tmp_path):
+    def made():
         return off_policy_config().training(training_intensity=2)
 
     undisturbed = trained(made(), ITERATIONS)
@@ -212,16 +197,16 @@ FORGOTTEN = {
 
 
 @pytest.fixture(scope="module")
-def remembered() -> dict[str, str]:
+def remembered():
     return _restored_in_the_middle(lambda _: None)
 
 
 @pytest.mark.parametrize("part", FORGOTTEN)
-def test_a_part_of_the_table_that_is_forgotten_shows(remembered: dict[str, str], part: str) -> None:
+def test_a_part_of_the_table_that_is_forgotten_shows(remembered, part):
     assert different(_restored_in_the_middle(FORGOTTEN[part]), remembered) != []
 
 
-def _restored_in_the_middle(forget: Any) -> dict[str, str]:
+def _restored_in_the_middle(forget):
     """What a run comes to that gets its own state back, after something was forgotten."""
     with config(0, 2).callbacks(None).build_algo() as algo:
         algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
@@ -242,7 +227,7 @@ _MATCHUPS = Matchups(
 )
 
 
-def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path: Path) -> None:
+def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path):
     """A module added after the last request: callbacks hear of it once, also after a restore."""
     made = config(0, 2)
     with made.build_algo() as algo:
@@ -265,7 +250,7 @@ def test_what_callbacks_of_runners_were_told_is_part_of_the_state(tmp_path: Path
 # ---- what changes, and what stays
 
 
-def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> None:
+def test_a_copy_stays_as_it_was_while_its_original_learns(algo):
     algo.train()
     before = algo.get_weights()["main"]
     moments = encode(algo.normalizations["main"].get_state()["observations"])
@@ -285,9 +270,9 @@ def test_a_copy_stays_as_it_was_while_its_original_learns(algo: Algorithm) -> No
     assert algo.counters.played.num_module_steps["old"] > 0
 
 
-def test_running_episodes_go_on_with_the_modules_that_they_began_with(algo: Algorithm) -> None:
+def test_running_episodes_go_on_with_the_modules_that_they_began_with(algo):
     algo.train()
-    runner: Any = algo.env_runner
+    runner = algo.env_runner
     algo.add_module(
         "old", copy_of="main", new_agent_to_module_mapping_fn=dict.fromkeys(["a", 3, "late"], "old")
     )
@@ -299,19 +284,18 @@ def test_running_episodes_go_on_with_the_modules_that_they_began_with(algo: Algo
     assert {"old"} in _modules_of_slots(algo)
 
 
-def _modules_of_slots(algo: Algorithm) -> list[set[str]]:
+def _modules_of_slots(algo):
     return [
         {pair["value"] for pair in slot["episode"]["modules"]} if slot["episode"] else set()
         for slot in _slots(algo)
     ]
 
 
-def _slots(algo: Algorithm) -> list[Any]:
-    slots: list[Any] = algo.env_runner_group.get_state()["slots"]
-    return slots
+def _slots(algo):
+    return algo.env_runner_group.get_state()["slots"]
 
 
-def test_a_removed_module_takes_exactly_its_episodes_along(algo: Algorithm) -> None:
+def test_a_removed_module_takes_exactly_its_episodes_along(algo):
     algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
     algo.train()
     before = _modules_of_slots(algo)
@@ -329,7 +313,7 @@ def test_a_removed_module_takes_exactly_its_episodes_along(algo: Algorithm) -> N
     assert algo.counters.played.num_episodes_lost == num_lost
 
 
-def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None:
+def test_a_module_of_a_removed_ones_id_goes_on_counting(algo):
     algo.set_policies_to_train(None)
     algo.train()
     steps = algo.counters.played.num_module_steps["first"]
@@ -345,7 +329,7 @@ def test_a_module_of_a_removed_ones_id_goes_on_counting(algo: Algorithm) -> None
     assert algo.learners["first"].num_updates == updates
 
 
-ANOTHER_ONE: dict[str, dict[str, Any]] = {
+ANOTHER_ONE = {
     "network": {"module_spec": RLModuleSpec(model_config={"fcnet_hiddens": [5]})},
     "settings": {"copy_of": "main", "config_overrides": {"lr": 0.01, "explore": False}},
     "random": {"module_spec": RLModuleSpec(module_class=RandomRLModule)},
@@ -353,15 +337,13 @@ ANOTHER_ONE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", ANOTHER_ONE)
-def test_another_module_of_a_removed_ones_id_is_the_one_that_is_restored(
-    kind: str, tmp_path: Path
-) -> None:
+def test_another_module_of_a_removed_ones_id_is_the_one_that_is_restored(kind, tmp_path):
     """In a new process, and where the id is that of the former one, and the other way round."""
 
-    def made() -> Algorithm:
+    def made():
         return config(0, 2).callbacks(None).multi_agent(policies_to_train=None).build_algo()
 
-    def trained_once(algo: Algorithm) -> bytes:
+    def trained_once(algo):
         return encode(told(algo.train())) + known(algo)
 
     with made() as algo:
@@ -382,7 +364,7 @@ def test_another_module_of_a_removed_ones_id_is_the_one_that_is_restored(
         assert trained_once(algo) == after
 
 
-def test_adding_a_module_leaves_all_others_as_they_are() -> None:
+def test_adding_a_module_leaves_all_others_as_they_are():
     weights = []
     for is_added in (False, True):
         with config(0, 2).callbacks(None).build_algo() as algo:
@@ -394,11 +376,11 @@ def test_adding_a_module_leaves_all_others_as_they_are() -> None:
     assert weights[0] == weights[1]
 
 
-def test_what_a_failed_iteration_added_is_gone(undisturbed: dict[str, str]) -> None:
+def test_what_a_failed_iteration_added_is_gone(undisturbed):
     fails = [True]
 
     class Fails(league.League):
-        def on_train_result(self, **arguments: Any) -> None:
+        def on_train_result(self, **arguments):
             super().on_train_result(**arguments)
             if fails and self.num_added:
                 fails.clear()
@@ -418,7 +400,7 @@ def test_what_a_failed_iteration_added_is_gone(undisturbed: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("change", ["none", "added", "removed"])
-def test_after_a_failed_iteration_evaluation_runners_act_as_if_it_had_not_been(change: str) -> None:
+def test_after_a_failed_iteration_evaluation_runners_act_as_if_it_had_not_been(change):
     """With the modules, the weights and the normalisation of the evaluation before it."""
     found = []
     for fails in (False, True):
@@ -442,12 +424,12 @@ def test_after_a_failed_iteration_evaluation_runners_act_as_if_it_had_not_been(c
     assert found[0] == found[1]
 
 
-def _modules_and_episodes(env_runner: Any) -> tuple[bytes, list[bytes]]:
+def _modules_and_episodes(env_runner):
     modules = {id_: one.get_state() for id_, one in env_runner.modules.items()}
     return encode(modules), [encode(one.get_state()) for one in env_runner.sample(num_episodes=4)]
 
 
-def test_evaluation_keeps_a_mapping_of_its_own() -> None:
+def test_evaluation_keeps_a_mapping_of_its_own():
     alone = dict.fromkeys(("a", 3, "late"), "first")
     made = config(0, 2).callbacks(None)
     made.evaluation(
@@ -469,10 +451,8 @@ def test_evaluation_keeps_a_mapping_of_its_own() -> None:
 
 
 @pytest.mark.process
-def test_a_league_that_evaluates_beside_training_goes_on_with_the_same_bytes(
-    tmp_path: Path,
-) -> None:
-    def made() -> PPOConfig:
+def test_a_league_that_evaluates_beside_training_goes_on_with_the_same_bytes(tmp_path):
+    def made():
         changed = config(1, 2)
         changed.evaluation(
             evaluation_interval=1,
@@ -492,10 +472,10 @@ def test_a_league_that_evaluates_beside_training_goes_on_with_the_same_bytes(
         assert different(outcome(algo, [algo.train()]), undisturbed) == []
 
 
-def test_a_function_says_which_modules_learn(algo: Algorithm) -> None:
+def test_a_function_says_which_modules_learn(algo):
     asked = []
 
-    def learns(module_id: str, batch: Any) -> bool:
+    def learns(module_id, batch):
         asked.append((module_id, batch is None))
         return module_id == "first"
 
@@ -512,7 +492,7 @@ def test_a_function_says_which_modules_learn(algo: Algorithm) -> None:
     assert known(algo) == state
 
 
-def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Path) -> None:
+def test_a_saved_module_is_loaded_under_another_id(algo, tmp_path):
     algo.train()
     algo.save_to_path(tmp_path / "c")
     saved = encode(algo.get_weights()["main"])
@@ -523,8 +503,8 @@ def test_a_saved_module_is_loaded_under_another_id(algo: Algorithm, tmp_path: Pa
     assert encode(algo.get_weights()["given"]) == saved
 
 
-def test_older_names_do_the_same(algo: Algorithm) -> None:
-    old: Any = algo
+def test_older_names_do_the_same(algo):
+    old = algo
     state = {"weights": algo.get_weights()["main"]}
     made = old.add_policy("old", policy_state=state, policies_to_train=["main"])
     assert encode(made.get_state()) == encode(state["weights"])
@@ -534,7 +514,7 @@ def test_older_names_do_the_same(algo: Algorithm) -> None:
     assert algo.module_ids == ("dice", "first", "main")
 
 
-def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path) -> None:
+def test_checkpoints_say_which_modules_there_are(algo, tmp_path):
     algo.add_module("old", copy_of="main", config_overrides={"lr": 0.5})
     algo.save_to_path(tmp_path / "c")
     names = read_manifest(tmp_path / "c").components
@@ -554,11 +534,9 @@ def test_checkpoints_say_which_modules_there_are(algo: Algorithm, tmp_path: Path
             other.restore_from_path(tmp_path / "c", component="learner/older")
 
 
-def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(
-    algo: Algorithm, tmp_path: Path
-) -> None:
+def test_a_checkpoint_whose_modules_cannot_act_changes_nothing(algo, tmp_path):
     class Others(Gaps):
-        def __init__(self, env_config: Any) -> None:
+        def __init__(self, env_config):
             super().__init__(env_config)
             self.action_space = spaces.Discrete(2)
 
@@ -580,7 +558,7 @@ TAKEN = [
 ]
 
 
-def is_taken(mutation: Mutation) -> bool:
+def is_taken(mutation):
     """Whether a spoilt state is a good one all the same."""
     what, path = mutation
     if (
@@ -592,9 +570,7 @@ def is_taken(mutation: Mutation) -> bool:
     return path in TAKEN and what != "wrong type"
 
 
-def test_modules_that_are_spoilt_are_refused_by_name_and_nothing_is_changed(
-    algo: Algorithm,
-) -> None:
+def test_modules_that_are_spoilt_are_refused_by_name_and_nothing_is_changed(algo):
     algo.train()
     algo.add_module("old", copy_of="main")
     state = algo.get_state()
@@ -610,7 +586,7 @@ def test_modules_that_are_spoilt_are_refused_by_name_and_nothing_is_changed(
 # ---- settings that name other modules than a checkpoint has
 
 
-def _with_extra(**more: Any) -> PPOConfig:
+def _with_extra(**more):
     """The config of the league, where a module `extra` acts for "a" and learns."""
     named = {
         "policies": {"main", "first", "extra"},
@@ -620,7 +596,7 @@ def _with_extra(**more: Any) -> PPOConfig:
     return config(0, 2).callbacks(None).multi_agent(**{**named, **more})
 
 
-def _states(algo: Algorithm, *module_ids: str) -> list[bytes]:
+def _states(algo, *module_ids):
     return [encode(algo.learners[id_].get_state()) for id_ in module_ids]
 
 
@@ -632,14 +608,12 @@ def _states(algo: Algorithm, *module_ids: str) -> list[bytes]:
     ],
     ids=["data", "function"],
 )
-def test_a_module_that_only_the_settings_name_is_new(
-    algo: Algorithm, tmp_path: Path, mapping: Any
-) -> None:
+def test_a_module_that_only_the_settings_name_is_new(algo, tmp_path, mapping):
     algo.train()
     algo.save_to_path(tmp_path / "c")
     seen = []
 
-    def look(algorithm: Algorithm, **_: Any) -> None:
+    def look(algorithm, **_):
         seen.append(algorithm.module_ids)
 
     made = _with_extra(policy_mapping_fn=mapping).callbacks(on_checkpoint_loaded=look)
@@ -662,9 +636,7 @@ def test_a_module_that_only_the_settings_name_is_new(
         assert outcome(again, [again.train()]) == wanted
 
 
-def test_what_a_run_changed_stays_when_settings_name_a_new_module(
-    algo: Algorithm, tmp_path: Path
-) -> None:
+def test_what_a_run_changed_stays_when_settings_name_a_new_module(algo, tmp_path):
     algo.add_module("old", copy_of="main", new_agent_to_module_mapping_fn=_MATCHUPS)
     alone = {"a": "main", 3: "old", "late": "main"}
     algo.remove_module("first", new_agent_to_module_mapping_fn=alone)
@@ -690,7 +662,7 @@ def test_what_a_run_changed_stays_when_settings_name_a_new_module(
         assert other.module_ids == ("extra", "first", "main")
 
 
-def _renamed(name: str, *more: str) -> PPOConfig:
+def _renamed(name, *more):
     """The config of the league, whose learner has another id; it may be named as well."""
     mapping = {"a": name, 3: name, "late": "first"}
     policies = {name, "first", *more}
@@ -702,9 +674,7 @@ def _renamed(name: str, *more: str) -> PPOConfig:
 
 
 @pytest.mark.parametrize("function", [False, True])
-def test_a_misspelt_module_is_refused_and_nothing_is_changed(
-    algo: Algorithm, tmp_path: Path, function: bool
-) -> None:
+def test_a_misspelt_module_is_refused_and_nothing_is_changed(algo, tmp_path, function):
     algo.train()
     if function:  # the run changed its modules, but its mapping is code, so the script's holds
         algo.set_policy_mapping_fn(lambda agent_id, episode: "main")
@@ -730,13 +700,8 @@ def test_a_misspelt_module_is_refused_and_nothing_is_changed(
     ids=["both are named", "nothing is near"],
 )
 def test_a_new_module_is_told_by_a_warning_with_the_checkpoints_ids(
-    algo: Algorithm,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    name: str,
-    more: list[str],
-    hint: str,
-) -> None:
+    algo, tmp_path, caplog, name, more, hint
+):
     algo.train()
     algo.save_to_path(tmp_path / "c")
     with _renamed(name, *more).build_algo() as other, caplog.at_level("WARNING", "trainer"):
@@ -750,7 +715,7 @@ def test_a_new_module_is_told_by_a_warning_with_the_checkpoints_ids(
     assert "It has 'first', 'main'." in text
 
 
-def test_a_run_with_one_module_goes_on_with_a_second_one(tmp_path: Path) -> None:
+def test_a_run_with_one_module_goes_on_with_a_second_one(tmp_path):
     one = config(0, 2).callbacks(None)
     one.multi_agent(policies=["main"], policy_mapping_fn=_to("main"), policies_to_train=None)
     with one.build_algo() as algo:
@@ -768,9 +733,7 @@ def test_a_run_with_one_module_goes_on_with_a_second_one(tmp_path: Path) -> None
         assert _states(other, "extra", "first", "main") == [*fresh, wanted]
 
 
-def test_settings_that_a_run_never_changed_are_those_of_the_script(
-    algo: Algorithm, tmp_path: Path
-) -> None:
+def test_settings_that_a_run_never_changed_are_those_of_the_script(algo, tmp_path):
     algo.train()
     algo.save_to_path(tmp_path / "c")
     made = config(0, 2).callbacks(None)
@@ -786,7 +749,7 @@ def test_settings_that_a_run_never_changed_are_those_of_the_script(
 # ---- settings of single modules
 
 
-def test_modules_have_settings_of_their_own() -> None:
+def test_modules_have_settings_of_their_own():
     made = config(0, 2).callbacks(None)
     made.multi_agent(
         policies_to_train=None,
@@ -796,7 +759,7 @@ def test_modules_have_settings_of_their_own() -> None:
         },
     )
     with made.build_algo() as algo:
-        settings: dict[str, Any] = {id_: learner.settings for id_, learner in algo.learners.items()}
+        settings = {id_: learner.settings for id_, learner in algo.learners.items()}
         assert (settings["first"].lr, settings["first"].gamma) == (0.25, 0.5)
         assert (settings["main"].clip_param, settings["main"].num_epochs) == (0.3, 1)
         assert settings["first"].num_epochs == 2
@@ -807,16 +770,16 @@ def test_modules_have_settings_of_their_own() -> None:
         assert algo.config.get_config_for_module("first").gamma == 0.5
 
 
-def test_a_module_explores_in_its_own_way() -> None:
+def test_a_module_explores_in_its_own_way():
     made = off_policy_config(0, 2).callbacks(None)
     own = {"first": {"explore": False}, "main": {"epsilon": 1.0}}
     made.multi_agent(algorithm_config_overrides_per_module=own)
     with made.build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         player = runner._player
         assert player.policies["main"].strategy.epsilon(0) == 1.0
         chunks = [c for e in runner.sample(num_timesteps=60) for c in player.chunks_of(e)]
-        is_best: dict[Any, list[bool]] = {"first": [], "main": []}
+        is_best = {"first": [], "main": []}
         for chunk in chunks:
             inputs = chunk.get_extra_model_outputs("action_dist_inputs")
             is_best[chunk.module_id] += (chunk.get_actions() == inputs.argmax(axis=1)).tolist()
@@ -825,7 +788,7 @@ def test_a_module_explores_in_its_own_way() -> None:
         algo.train()
 
 
-def test_all_that_is_wrong_with_settings_of_modules_is_told_at_once() -> None:
+def test_all_that_is_wrong_with_settings_of_modules_is_told_at_once():
     made = config(0, 2)
     made.multi_agent(
         algorithm_config_overrides_per_module={
@@ -846,17 +809,17 @@ def test_all_that_is_wrong_with_settings_of_modules_is_told_at_once() -> None:
 class Unsendable:
     """A mapping that cannot travel."""
 
-    def __call__(self, agent_id: Any, episode: Any) -> str:
+    def __call__(self, agent_id, episode):
         return "main"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         raise TypeError("it stays at home")
 
 
 _OTHER = RLModuleSpec(
     observation_space=spaces.Box(-1.0, 1.0, (7,), np.float32), action_space=spaces.Discrete(3)
 )
-WRONG: dict[str, tuple[Any, str]] = {
+WRONG = {
     "an id that there is": (lambda a: a.add_module("main"), "there is a module of this id"),
     "an id that cannot be": (lambda a: a.add_module("a/b"), "'a/b' has '/' in it"),
     "a copy of nothing": (lambda a: a.add_module("b", copy_of="mian"), "did you mean 'main'"),
@@ -905,30 +868,28 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-def _to(module_id: str) -> dict[Any, str]:
+def _to(module_id):
     return dict.fromkeys(("a", 3, "late"), module_id)
 
 
 class _Counting:
-    def __init__(self) -> None:
+    def __init__(self):
         self._count = 0
 
-    def __call__(self, agent_id: Any, episode: Any) -> str:
+    def __call__(self, agent_id, episode):
         self._count += 1
         return ("main", "first")[self._count % 2]
 
 
 @pytest.fixture(scope="module")
-def wronged() -> Iterator[tuple[Algorithm, bytes]]:
+def wronged():
     with config(0, 2).callbacks(None).build_algo() as built:
         built.train()
         yield built, known(built)
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_change_that_cannot_be_changes_nothing(
-    wronged: tuple[Algorithm, bytes], what: str
-) -> None:
+def test_a_change_that_cannot_be_changes_nothing(wronged, what):
     algo, before = wronged
     change, problem = WRONG[what]
     with pytest.raises((ConfigError, ModuleError), match=f"(?s){problem}"):
@@ -937,7 +898,7 @@ def test_a_change_that_cannot_be_changes_nothing(
     assert algo.module_ids == ("first", "main")
 
 
-def test_the_only_module_stays() -> None:
+def test_the_only_module_stays():
     made = PPOConfig().environment(Gaps).env_runners(num_env_runners=0)
     made.training(train_batch_size=20, minibatch_size=10, num_epochs=1)
     with made.build_algo() as algo:
@@ -949,7 +910,7 @@ def test_the_only_module_stays() -> None:
         assert algo.train()["env_runners"]["num_module_steps_sampled"]["b"] > 0
 
 
-def test_a_single_agent_keeps_its_module() -> None:
+def test_a_single_agent_keeps_its_module():
     made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     made.training(train_batch_size=20, minibatch_size=10, num_epochs=1)
     with made.build_algo() as algo, pytest.raises(ConfigError, match="has a single agent"):
@@ -957,10 +918,10 @@ def test_a_single_agent_keeps_its_module() -> None:
 
 
 @pytest.mark.parametrize("event", ["on_learn_on_batch", "on_sample_end"])
-def test_modules_do_not_change_while_somebody_works_with_them(event: str) -> None:
-    built: list[Algorithm] = []
+def test_modules_do_not_change_while_somebody_works_with_them(event):
+    built = []
 
-    def add(**_: Any) -> None:
+    def add(**_):
         built[0].add_module("b", copy_of="main")
 
     with config(0, 2).callbacks(None, **{event: add}).build_algo() as algo:
@@ -973,7 +934,7 @@ def test_modules_do_not_change_while_somebody_works_with_them(event: str) -> Non
 
 
 @pytest.mark.process
-def test_a_mapping_that_cannot_travel_is_refused_at_once() -> None:
+def test_a_mapping_that_cannot_travel_is_refused_at_once():
     with config(1, 2).callbacks(None).build_algo() as algo:
         with pytest.raises(SerializationError, match="it stays at home"):
             algo.set_policy_mapping_fn(Unsendable())
@@ -983,9 +944,9 @@ def test_a_mapping_that_cannot_travel_is_refused_at_once() -> None:
 # ---- match-ups
 
 
-def test_match_ups_are_drawn_as_often_as_they_weigh() -> None:
+def test_match_ups_are_drawn_as_often_as_they_weigh():
     class Episode:
-        def __init__(self, number: int) -> None:
+        def __init__(self, number):
             self.number = number
 
     matchups = Matchups([(3, {0: "main", 1: "old"}), (1, {0: "old", 1: "main"})])
@@ -994,13 +955,13 @@ def test_match_ups_are_drawn_as_often_as_they_weigh() -> None:
     assert drawn.count(("main", "old")) / 4000 == pytest.approx(0.75, abs=0.03)
     other = Matchups(matchups.pairings, seed=1)
     assert [other(0, Episode(n)) for n in range(40)] != [one for one, _ in drawn[:40]]
-    wrongs: Any = ([], [{}], [(0, {0: "a"})], [{0: "a"}, {1: "a"}], [3], [("x", {0: "a"})])
+    wrongs = ([], [{}], [(0, {0: "a"})], [{0: "a"}, {1: "a"}], [3], [("x", {0: "a"})])
     for wrong in wrongs:
         with pytest.raises(ConfigError, match="Matchups got"):
             Matchups(wrong)
 
 
-def test_a_run_goes_on_with_some_of_its_modules(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_some_of_its_modules(tmp_path):
     with league.config().callbacks(None).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")

@@ -1,12 +1,8 @@
 """Every way into a checkpoint and out of it, and what happens when it does not fit."""
 
-from __future__ import annotations
-
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,29 +25,29 @@ pytestmark = pytest.mark.process
 
 
 class Noting(RLlibCallback):
-    def __init__(self) -> None:
-        self.events: list[str] = []
+    def __init__(self):
+        self.events = []
         self.num_results = 0
 
-    def on_train_result(self, **kwargs: Any) -> None:
+    def on_train_result(self, **kwargs):
         self.num_results += 1
 
-    def on_checkpoint_loaded(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_checkpoint_loaded(self, *, algorithm, metrics_logger, **kwargs):
         assert not kwargs
         assert metrics_logger is algorithm.metrics
         self.events.append(f"loaded {algorithm.training_iteration} {self.num_results}")
 
-    def on_checkpoint_saved(self, *, algorithm: Any, path: Any, **kwargs: Any) -> None:
+    def on_checkpoint_saved(self, *, algorithm, path, **kwargs):
         assert read_manifest(path).metadata["training_iteration"] == algorithm.training_iteration
         self.events.append(f"saved {Path(path).name}")
 
 
-def config(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
+def config(env="CartPole-v1", **settings):
     return small_ppo(env=env, num_slots=2, batch=40, **settings)
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """A checkpoint after two iterations, without any code in it."""
     path = tmp_path_factory.mktemp("run") / "checkpoint"
     with config().build_algo() as algo:
@@ -61,12 +57,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def noting(algo: Any) -> Noting:
-    found: Noting = algo.callbacks.objects[0]
-    return found
+def noting(algo):
+    return algo.callbacks.objects[0]
 
 
-ROUTES: dict[str, Callable[[Any, Path], None]] = {
+ROUTES = {
     "restore_from_path": lambda algo, path: algo.restore_from_path(path),
     "restore": lambda algo, path: algo.restore(str(path)),
     "load_checkpoint": lambda algo, path: algo.load_checkpoint(path),
@@ -74,9 +69,7 @@ ROUTES: dict[str, Callable[[Any, Path], None]] = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_every_route_into_an_algorithm_tells_that_a_checkpoint_was_loaded(
-    route: str, tmp_path: Path
-) -> None:
+def test_every_route_into_an_algorithm_tells_that_a_checkpoint_was_loaded(route, tmp_path):
     with config().callbacks(Noting).build_algo() as algo:
         algo.train()
         path = Path(algo.save_to_path(tmp_path / "checkpoint"))
@@ -88,7 +81,7 @@ def test_every_route_into_an_algorithm_tells_that_a_checkpoint_was_loaded(
 
 
 @pytest.mark.parametrize("cls", [PPO, Algorithm])
-def test_from_checkpoint_tells_it_too_and_goes_on_exactly(cls: Any, tmp_path: Path) -> None:
+def test_from_checkpoint_tells_it_too_and_goes_on_exactly(cls, tmp_path):
     with config().callbacks(Noting).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -101,14 +94,14 @@ def test_from_checkpoint_tells_it_too_and_goes_on_exactly(cls: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("save", ["save_to_path", "save", "save_checkpoint"])
-def test_every_way_of_saving_tells_it_and_gives_the_path(save: str, tmp_path: Path) -> None:
+def test_every_way_of_saving_tells_it_and_gives_the_path(save, tmp_path):
     with config().callbacks(Noting).build_algo() as algo:
         path = getattr(algo, save)(tmp_path / "here")
         assert Path(path) == tmp_path / "here"
         assert noting(algo).events == ["saved here"]
 
 
-HALF_DONE: dict[str, Callable[[Any, Path], Any]] = {
+HALF_DONE = {
     **ROUTES,
     "set_state": lambda algo, path: algo.set_state(algo.get_state()),
     "save_to_path": lambda algo, path: algo.save_to_path(path.parent / "half"),
@@ -116,14 +109,12 @@ HALF_DONE: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("way", HALF_DONE)
-def test_half_an_iteration_is_neither_saved_nor_replaced(
-    way: str, saved: Path, tmp_path: Path
-) -> None:
+def test_half_an_iteration_is_neither_saved_nor_replaced(way, saved, tmp_path):
     path = Path(shutil.copytree(saved, tmp_path / "checkpoint"))
     wanted = "on_learn_on_batch"
-    built: list[Algorithm] = []
+    built = []
 
-    def at(event: str) -> Callable[..., None]:
+    def at(event):
         return lambda **_: HALF_DONE[way](built[0], path) if event == wanted else None
 
     events = {event: at(event) for event in ("on_learn_on_batch", "on_train_result")}
@@ -138,7 +129,7 @@ def test_half_an_iteration_is_neither_saved_nor_replaced(
         algo.train()
 
 
-def test_saving_restoring_and_saving_again_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
+def test_saving_restoring_and_saving_again_gives_equal_bytes(saved, tmp_path):
     with PPO.from_checkpoint(saved) as algo:
         again = algo.save_to_path(tmp_path / "again")
     first, second = read_manifest(saved), read_manifest(again)
@@ -148,7 +139,7 @@ def test_saving_restoring_and_saving_again_gives_equal_bytes(saved: Path, tmp_pa
     assert list(first.components) == list(second.components)
 
 
-def test_time_goes_on_after_a_restore_and_stays_with_a_part(saved: Path) -> None:
+def test_time_goes_on_after_a_restore_and_stays_with_a_part(saved):
     at_save = read_manifest(saved).metadata["time_total_s"]
     with PPO.from_checkpoint(saved) as algo:
         result = algo.train()
@@ -166,9 +157,7 @@ class OwnEnv(CountdownEnv):
     """Not importable by those who restore: its class is code of the checkpoint."""
 
 
-def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(tmp_path, request):
     with config(OwnEnv).callbacks(Noting).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -188,14 +177,14 @@ def test_code_of_a_checkpoint_is_run_only_if_that_is_allowed(
         assert known(allowed) == expected
 
 
-def test_a_checkpoint_of_another_algorithm_is_refused_by_name(saved: Path) -> None:
+def test_a_checkpoint_of_another_algorithm_is_refused_by_name(saved):
     with pytest.raises(CheckpointMismatchError, match=r"'PPO'.*DQN cannot.*PPO\.from_checkpoint"):
         DQN.from_checkpoint(saved)
     with Algorithm.from_checkpoint(saved) as algo:
         assert type(algo) is PPO
 
 
-def test_settings_can_be_changed_on_the_way(saved: Path) -> None:
+def test_settings_can_be_changed_on_the_way(saved):
     with PPO.from_checkpoint(saved, num_env_runners=1, lr=0.5, evaluation_interval=1) as algo:
         assert algo.env_runner_group.num_remote_env_runners() == 1
         assert algo.config.lr == 0.5
@@ -203,7 +192,7 @@ def test_settings_can_be_changed_on_the_way(saved: Path) -> None:
         assert "evaluation" in algo.train()
 
 
-def test_a_part_can_be_restored_alone(saved: Path) -> None:
+def test_a_part_can_be_restored_alone(saved):
     with PPO.from_checkpoint(saved) as algo:
         at_save = algo.get_weights()["default_policy"]
         optimizer = encode(algo.get_state()["learner"]["optimizer"])
@@ -219,31 +208,31 @@ def test_a_part_can_be_restored_alone(saved: Path) -> None:
             algo.restore_from_path(saved, component="learner/rl_modul")
 
 
-def damage_truncated(path: Path) -> None:
+def damage_truncated(path):
     file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def damage_altered(path: Path) -> None:
+def damage_altered(path):
     file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(bytes(data))
 
 
-def damage_lacking(path: Path) -> None:
+def damage_lacking(path):
     max(path.rglob("*.state"), key=lambda file: file.stat().st_size).unlink()
 
 
-def damage_manifest(path: Path) -> None:
+def damage_manifest(path):
     (path / "manifest.json").write_text("{")
 
 
-def damage_no_manifest(path: Path) -> None:
+def damage_no_manifest(path):
     (path / "manifest.json").unlink()
 
 
-def damage_everything(path: Path) -> None:
+def damage_everything(path):
     shutil.rmtree(path)
 
 
@@ -259,9 +248,8 @@ def damage_everything(path: Path) -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_refused_and_nothing_is_changed(
-    damage: Callable[[Path], None], error: type[Exception], expected: str, saved: Path,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    damage, error, expected, saved,
+    tmp_path):  # fmt: skip
     path = tmp_path / "copy"
     shutil.copytree(saved, path)
     damage(path)
@@ -285,8 +273,8 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_changed(
     ],
 )
 def test_a_checkpoint_of_another_env_or_network_is_refused_and_nothing_is_changed(
-    env: Any, settings: dict[str, Any], expected: str, saved: Path
-) -> None:
+    env, settings, expected, saved
+):
     with config(env, **settings).build_algo() as algo:
         before = known(algo)
         with pytest.raises(CheckpointMismatchError, match=f"{expected}.*Nothing was changed"):
@@ -296,10 +284,10 @@ def test_a_checkpoint_of_another_env_or_network_is_refused_and_nothing_is_change
 
 
 def test_another_env_of_the_same_spaces_is_told_and_its_episodes_are_counted_as_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     class Other(CountdownEnv):
-        def noise(self) -> float:
+        def noise(self):
             return super().noise() / 2.0
 
     with config(CountdownEnv, env_config={"min_length": 9}).build_algo() as algo:
@@ -316,12 +304,10 @@ def test_another_env_of_the_same_spaces_is_told_and_its_episodes_are_counted_as_
 
 
 @pytest.mark.parametrize("seed", [5, 6, None])
-def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(
-    saved: Path, seed: int | None
-) -> None:
-    seen: list[Any] = []
+def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(saved, seed):
+    seen = []
 
-    def note(*, algorithm: Any, **_: Any) -> None:
+    def note(*, algorithm, **_):
         seen.append(algorithm.env_runner)
 
     made = config(seed=seed).callbacks(on_checkpoint_loaded=note)
@@ -336,9 +322,7 @@ def test_the_local_runner_is_there_after_a_restore_and_holds_what_was_restored(
     assert algo.env_runner is None
 
 
-def test_large_data_that_code_refers_to_is_named_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_large_data_that_code_refers_to_is_named_once(tmp_path, caplog):
     source = """
 import numpy
 from trainer.testing.envs import CountdownEnv
@@ -349,7 +333,7 @@ class Reading(CountdownEnv):
         assert len(TABLE) > len(SMALL)
         return super().reset(**options)
 """
-    script: dict[str, Any] = {"__name__": "__main__"}
+    script = {"__name__": "__main__"}
     exec(source, script)
     config = PPOConfig().environment(script["Reading"]).env_runners(num_env_runners=0)
     config.training(train_batch_size=40, minibatch_size=20, model={"fcnet_hiddens": [4]})

@@ -1,12 +1,8 @@
 """RLlib's methods of saving and restoring for every class that has them, and the older names."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +25,6 @@ from trainer import (
     ConfigError,
     DQNConfig,
     MetricsLogger,
-    PPOConfig,
     RLModule,
     TrainedPolicy,
     tune,
@@ -42,18 +37,18 @@ pytestmark = pytest.mark.process
 
 
 class Loaded(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.times = 0
 
-    def on_checkpoint_loaded(self, **kwargs: Any) -> None:
+    def on_checkpoint_loaded(self, **kwargs):
         self.times += 1
 
 
-def ppo() -> PPOConfig:
+def ppo():
     return small_ppo(env="CartPole-v1", num_slots=2, batch=40, seed=3)
 
 
-def dqn() -> DQNConfig:
+def dqn():
     return (
         DQNConfig()
         .environment("CartPole-v1")
@@ -70,7 +65,7 @@ def dqn() -> DQNConfig:
 
 
 @pytest.fixture(scope="module")
-def algo() -> Iterator[Any]:
+def algo():
     with ppo().build_algo() as made:
         made.train()
         made.metrics.log_value("speed", 2.0, window=3)
@@ -78,30 +73,30 @@ def algo() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def saved(algo: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(algo, tmp_path_factory):
     return Path(algo.save_to_path(tmp_path_factory.mktemp("run") / "000001"))
 
 
 @pytest.fixture(scope="module")
-def off_policy() -> Iterator[Any]:
+def off_policy():
     with dqn().build_algo() as made:
         made.train()
         yield made
 
 
 @pytest.fixture(scope="module")
-def off_policy_saved(off_policy: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def off_policy_saved(off_policy, tmp_path_factory):
     return Path(off_policy.save_to_path(tmp_path_factory.mktemp("dqn") / "000001"))
 
 
-def bytes_of(path: Any) -> dict[str, str]:
+def bytes_of(path):
     return {name: entry.sha256 for name, entry in read_manifest(path).components.items()}
 
 
 # ---- every class alone
 
 
-def test_module_is_made_again_from_nothing_but_a_path(algo: Any, saved: Path) -> None:
+def test_module_is_made_again_from_nothing_but_a_path(algo, saved):
     obs = {"obs": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
     expected = algo.get_module().forward_inference(obs)["action_dist_inputs"]
     for cls in (RLModule, ActorCriticModule):
@@ -114,7 +109,7 @@ def test_module_is_made_again_from_nothing_but_a_path(algo: Any, saved: Path) ->
     assert np.array_equal(small.forward_inference(obs)["action_dist_inputs"], expected)
 
 
-def test_module_alone(algo: Any, tmp_path: Path) -> None:
+def test_module_alone(algo, tmp_path):
     module = algo.get_module()
     path = module.save_to_path(tmp_path / "module")
     again = RLModule.from_checkpoint(path)
@@ -126,7 +121,7 @@ def test_module_alone(algo: Any, tmp_path: Path) -> None:
     }
 
 
-def test_module_of_another_shape_is_refused_and_keeps_its_weights(saved: Path) -> None:
+def test_module_of_another_shape_is_refused_and_keeps_its_weights(saved):
     made = RLModule.from_checkpoint(saved / "learner" / "rl_module")
     other = RLModuleSpec(
         observation_space=made.observation_space,
@@ -142,7 +137,7 @@ def test_module_of_another_shape_is_refused_and_keeps_its_weights(saved: Path) -
 
 
 @pytest.mark.parametrize("inside", ["", "learner_group/learner/rl_module/default_policy", "config"])
-def test_wrong_paths_to_a_module_are_told_the_right_one(inside: str, saved: Path) -> None:
+def test_wrong_paths_to_a_module_are_told_the_right_one(inside, saved):
     with pytest.raises(CheckpointMismatchError, match="learner/rl_module"):
         RLModule.from_checkpoint(saved / inside)
     module = RLModule.from_checkpoint(saved / "learner" / "rl_module")
@@ -153,14 +148,14 @@ def test_wrong_paths_to_a_module_are_told_the_right_one(inside: str, saved: Path
 class Opening(ActorCriticModule):
     """Would do something with a text that it is made with."""
 
-    def __init__(self, *, opens: str = "", **arguments: Any) -> None:
+    def __init__(self, *, opens="", **arguments):
         if opens:
             raise AssertionError(f"{opens} was opened")
         super().__init__(**arguments)
 
 
 class NoModule:
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, **arguments):
         raise AssertionError("was made")
 
 
@@ -176,8 +171,8 @@ class NoModule:
     ],
 )
 def test_a_checkpoint_chooses_neither_a_class_nor_arguments_freely(
-    changed: dict[str, Any], message: str, saved: Path, tmp_path: Path
-) -> None:
+    changed, message, saved, tmp_path
+):
     contents = read_checkpoint(saved)
     weights = contents.components["learner/rl_module"]
     record = contents.components["constructors"]["learner/rl_module"]
@@ -188,12 +183,12 @@ def test_a_checkpoint_chooses_neither_a_class_nor_arguments_freely(
         RLModule.from_checkpoint(path)
 
 
-def test_class_of_the_users_own_is_found_by_its_name(saved: Path, tmp_path: Path) -> None:
+def test_class_of_the_users_own_is_found_by_its_name(saved, tmp_path):
     module = Opening.from_checkpoint(saved / "learner" / "rl_module")
     assert type(RLModule.from_checkpoint(module.save_to_path(tmp_path / "c"))) is Opening
 
 
-def test_weights_alone_go_into_another_algorithm(algo: Any, saved: Path) -> None:
+def test_weights_alone_go_into_another_algorithm(algo, saved):
     with ppo().debugging(seed=9).build_algo() as other:
         for path in (saved, saved / "learner" / "rl_module"):  # ours, RLlib's
             other.learner.module.parameters.flat[:] = 0
@@ -204,7 +199,7 @@ def test_weights_alone_go_into_another_algorithm(algo: Any, saved: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["algo", "off_policy"])
-def test_learner_alone(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_learner_alone(name, request, tmp_path):
     made = request.getfixturevalue(name)
     learner = made.learner
     path = learner.save_to_path(tmp_path / "learner")
@@ -222,13 +217,13 @@ def test_learner_alone(name: str, request: pytest.FixtureRequest, tmp_path: Path
     assert encode(again.get_weights()) == encode(weights)
 
 
-def test_learner_from_the_checkpoint_of_its_algorithm(algo: Any, saved: Path) -> None:
+def test_learner_from_the_checkpoint_of_its_algorithm(algo, saved):
     arguments = {"module_spec": algo.module_spec, "settings": algo.learner.settings}
     learner = type(algo.learner).from_checkpoint(saved / "learner", **arguments)
     assert encode(learner.get_state()) == encode(algo.learner.get_state())
 
 
-def test_metrics_logger_alone(tmp_path: Path) -> None:
+def test_metrics_logger_alone(tmp_path):
     logger = MetricsLogger(root=True)
     for value in range(5):
         logger.log_value("a/b", value, window=3)
@@ -242,10 +237,8 @@ def test_metrics_logger_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_replay_buffer_alone(
-    prioritized: bool, off_policy: Any, off_policy_saved: Path, tmp_path: Path
-) -> None:
-    buffer: Any = off_policy.local_replay_buffer
+def test_replay_buffer_alone(prioritized, off_policy, off_policy_saved, tmp_path):
+    buffer = off_policy.local_replay_buffer
     if not prioritized:
         plain = buffer.get_state()
         for name in ("alpha", "priorities", "largest_priority"):
@@ -265,12 +258,12 @@ def test_replay_buffer_alone(
             PrioritizedReplayBuffer.from_checkpoint(path, alpha=0.1)
 
 
-def test_q_module_from_the_checkpoint_of_its_algorithm(off_policy_saved: Path) -> None:
+def test_q_module_from_the_checkpoint_of_its_algorithm(off_policy_saved):
     module = RLModule.from_checkpoint(off_policy_saved / "learner" / "rl_module")
     assert type(module) is QModule
 
 
-def test_env_runner_alone(algo: Any, tmp_path: Path) -> None:
+def test_env_runner_alone(algo, tmp_path):
     runner = algo.env_runner
     path = runner.save_to_path(tmp_path / "runner")
     assert set(read_manifest(path).components) >= {"rl_module", "metrics", "callbacks"}
@@ -285,7 +278,7 @@ def test_env_runner_alone(algo: Any, tmp_path: Path) -> None:
         type(runner).from_checkpoint(path)
 
 
-def test_all_of_them_are_checkpointable(algo: Any, off_policy: Any) -> None:
+def test_all_of_them_are_checkpointable(algo, off_policy):
     found = [algo, algo.learner, algo.get_module(), algo.metrics, algo.env_runner]
     for one in [*found, off_policy.local_replay_buffer]:
         assert isinstance(one, Checkpointable)
@@ -297,9 +290,7 @@ def test_all_of_them_are_checkpointable(algo: Any, off_policy: Any) -> None:
 # ---- the older names
 
 
-def test_save_gives_a_path_that_is_a_result_and_restore_takes_all_of_them(
-    algo: Any, tmp_path: Path
-) -> None:
+def test_save_gives_a_path_that_is_a_result_and_restore_takes_all_of_them(algo, tmp_path):
     result = algo.save(tmp_path / "c")
     assert result == result.checkpoint.path == str(tmp_path / "c")
     assert result.metrics["training_iteration"] == algo.training_iteration
@@ -318,7 +309,7 @@ def test_save_gives_a_path_that_is_a_result_and_restore_takes_all_of_them(
 
 
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_from_state_goes_on_exactly(make: Any) -> None:
+def test_from_state_goes_on_exactly(make):
     with make().callbacks(Loaded).build_algo() as algo:
         algo.train()
         state = copy.deepcopy(algo.__getstate__())
@@ -333,7 +324,7 @@ def test_from_state_goes_on_exactly(make: Any) -> None:
             assert encode({**comparable(other.train()), "config": None}) == expected
 
 
-def test_from_state_says_what_it_needs(algo: Any) -> None:
+def test_from_state_says_what_it_needs(algo):
     state = algo.__getstate__()
     without = {name: part for name, part in state.items() if name != "algorithm_class"}
     with pytest.raises(ValueError, match="lacks 'algorithm_class'"):
@@ -346,30 +337,30 @@ def test_from_state_says_what_it_needs(algo: Any) -> None:
         PPO.from_state({name: part for name, part in state.items() if name != "counters"})
 
 
-def pickled_and_back(value: Any) -> Any:
+def pickled_and_back(value):
     return pickle.loads(pickle.dumps(value))
 
 
-def test_what_owns_processes_and_envs_is_neither_copied_nor_pickled(algo: Any) -> None:
+def test_what_owns_processes_and_envs_is_neither_copied_nor_pickled(algo):
     for owner, advice in {
         algo: "from_checkpoint",
         algo.env_runner_group: r"EnvRunnerGroup\(config=…\)",
         algo.env_runner: r"get_weights\(\)",
     }.items():
-        attempts: list[Any] = [copy.deepcopy, copy.copy, pickled_and_back]
+        attempts = [copy.deepcopy, copy.copy, pickled_and_back]
         for attempt in attempts:
             with pytest.raises(TypeError, match=f"cannot be copied or pickled: .*{advice}"):
                 attempt(owner)
 
 
-def test_a_policy_that_there_is_not_cannot_be_chosen(saved: Path) -> None:
+def test_a_policy_that_there_is_not_cannot_be_chosen(saved):
     with pytest.raises(ConfigError, match=r"policy_ids.*there is no module 'other'"):
         PPO.from_checkpoint(saved, policy_ids=["other"])
     PPO.from_checkpoint(saved, policy_ids=["default_policy"]).stop()
     PPO.from_checkpoint(saved, policy_ids=None, policy_mapping_fn=None).stop()
 
 
-def test_state_of_an_earlier_time_is_saved_with_its_own_numbers(tmp_path: Path) -> None:
+def test_state_of_an_earlier_time_is_saved_with_its_own_numbers(tmp_path):
     with ppo().build_algo() as algo:
         algo.train()
         state = algo.get_state()

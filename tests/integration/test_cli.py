@@ -1,13 +1,10 @@
 """The command line, as a user types it: its own process, its files, its exit codes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +18,11 @@ from trainer.testing.processes import wait_until
 pytestmark = pytest.mark.process
 
 
-def outcomes(folder: Path) -> list[dict[str, Any]]:
+def outcomes(folder):
     return [comparable(row) for row in rows(folder)]
 
 
-def test_train_writes_results_and_checkpoints_and_says_what_to_type_next(tmp_path: Path) -> None:
+def test_train_writes_results_and_checkpoints_and_says_what_to_type_next(tmp_path):
     out = train(
         tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1, "--keep", 2, in_process=True
     )
@@ -42,12 +39,12 @@ def test_train_writes_results_and_checkpoints_and_says_what_to_type_next(tmp_pat
 
 
 @pytest.mark.parametrize("runners", [0, 2])
-def test_a_resumed_run_equals_one_that_was_never_interrupted(runners: int, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_one_that_was_never_interrupted(runners, tmp_path):
     folders = [tmp_path / "whole", tmp_path / "resumed"]
     for folder in folders:
         folder.mkdir()
     whole, resumed = folders
-    words: dict[str, Any] = {"env": "CartPole-v1", "runners": runners}
+    words = {"env": "CartPole-v1", "runners": runners}
     train(whole, "--stop-iterations", 4, **words)
     train(resumed, "--stop-iterations", 2, **words)
     resume = run_in_process if runners else run  # a process that has trained nothing before
@@ -59,7 +56,7 @@ def test_a_resumed_run_equals_one_that_was_never_interrupted(runners: int, tmp_p
     assert hashes[0] == hashes[1]
 
 
-def test_resuming_from_an_older_checkpoint_forgets_the_results_after_it(tmp_path: Path) -> None:
+def test_resuming_from_an_older_checkpoint_forgets_the_results_after_it(tmp_path):
     train(tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1, env="CartPole-v1")
     before = outcomes(tmp_path)
     with (tmp_path / "run" / "results.jsonl").open("a") as file:
@@ -68,13 +65,13 @@ def test_resuming_from_an_older_checkpoint_forgets_the_results_after_it(tmp_path
     assert json.dumps(outcomes(tmp_path)) == json.dumps(before)
 
 
-def test_an_env_named_by_its_path_can_be_resumed_without_allowing_code(tmp_path: Path) -> None:
+def test_an_env_named_by_its_path_can_be_resumed_without_allowing_code(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     run("resume", "run", "--stop-iterations", 2, folder=tmp_path)
     assert len(rows(tmp_path)) == 2
 
 
-def test_what_is_not_known_yet_is_null_in_the_results(tmp_path: Path) -> None:
+def test_what_is_not_known_yet_is_null_in_the_results(tmp_path):
     config = 'env_config={"min_length": 500, "max_length": 500}'
     train(tmp_path, "--stop-iterations", 1, "--set", config)
     (line,) = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
@@ -82,7 +79,7 @@ def test_what_is_not_known_yet_is_null_in_the_results(tmp_path: Path) -> None:
     assert json.loads(line)["env_runners"]["episode_return_mean"] is None
 
 
-def test_ctrl_c_finishes_the_iteration_and_saves(tmp_path: Path) -> None:
+def test_ctrl_c_finishes_the_iteration_and_saves(tmp_path):
     words = ["train", "--env", ENV, *SMALL, "--num-env-runners", 1, "--run-dir", "run"]
     process = subprocess.Popen(
         command(*words), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -102,7 +99,7 @@ def test_ctrl_c_finishes_the_iteration_and_saves(tmp_path: Path) -> None:
     assert read_manifest(saved).metadata["training_iteration"] == last
 
 
-def test_evaluate_plays_the_same_episodes_for_the_same_seed(tmp_path: Path) -> None:
+def test_evaluate_plays_the_same_episodes_for_the_same_seed(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     out = [run("evaluate", "run", "--episodes", 4, folder=tmp_path).stdout for _ in range(2)]
     assert out[0] == out[1]
@@ -112,7 +109,7 @@ def test_evaluate_plays_the_same_episodes_for_the_same_seed(tmp_path: Path) -> N
     assert other.stdout != out[0]
 
 
-def test_inspect_says_what_is_in_a_checkpoint(tmp_path: Path) -> None:
+def test_inspect_says_what_is_in_a_checkpoint(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     out = run("inspect", "run", folder=tmp_path).stdout
     for text in ("algorithm", "PPO", "CountdownEnv", "learner/rl_module", "sha256", "pickled code"):
@@ -150,23 +147,21 @@ def test_inspect_says_what_is_in_a_checkpoint(tmp_path: Path) -> None:
         (["inspect", "nowhere"], 1, "nowhere"),
     ],
 )  # fmt: skip
-def test_wrong_words_are_one_message_and_an_exit_code(
-    words: list[str], code: int, expected: str, tmp_path: Path
-) -> None:
+def test_wrong_words_are_one_message_and_an_exit_code(words, code, expected, tmp_path):
     done = run(*words, folder=tmp_path, code=code)
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing is left of a run that never began"
 
 
-def test_a_traceback_is_shown_on_request(tmp_path: Path) -> None:
+def test_a_traceback_is_shown_on_request(tmp_path):
     words = ("train", "--env", "CartPol-v1")
     done = run_in_process(*words, "--traceback", folder=tmp_path, code=1)
     assert "Traceback" in done.stderr
     assert "Traceback" not in run(*words, folder=tmp_path, code=1).stderr
 
 
-def test_a_directory_that_holds_a_run_is_not_written_over(tmp_path: Path) -> None:
+def test_a_directory_that_holds_a_run_is_not_written_over(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     before = (tmp_path / "run" / "results.jsonl").read_text()
     done = run("train", "--env", ENV, *SMALL, "--run-dir", "run", "--num-env-runners", 0,
@@ -176,9 +171,7 @@ def test_a_directory_that_holds_a_run_is_not_written_over(tmp_path: Path) -> Non
     assert (tmp_path / "run" / "results.jsonl").read_text() == before
 
 
-def test_profile_says_where_the_time_goes_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_says_where_the_time_goes_and_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--set", "train_batch_size=40", "--set", "minibatch_size=20", "--num-env-runners", "0"]
     assert main(["profile", "--env", "CartPole-v1", *small, "--iterations", "2"]) == 0

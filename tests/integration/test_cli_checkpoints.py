@@ -1,7 +1,5 @@
 """`inspect`, `verify`, `diff` and `export`, on checkpoints that are kept in the repository."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import json
@@ -10,7 +8,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,12 +35,12 @@ HOSTILE = {"slots": [3, {"env_seed": 1, "actions": 7, "episode_number": b"x"}]}
 class Bomb:
     """Unpickling it fails."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (pytest.fail, ("code of a checkpoint was run",))
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """A checkpoint of PPO after two iterations."""
     with with_every_component()["ppo"].build_algo() as algo:
         _ = [algo.train() for _ in range(2)]
@@ -51,7 +48,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, saved: Path) -> Path:
+def folder(tmp_path, saved):
     """The directory of a run with two checkpoints, the second one changed in two components."""
     first = tmp_path / FIRST
     shutil.copytree(saved, first)
@@ -65,12 +62,12 @@ def folder(tmp_path: Path, saved: Path) -> Path:
 class DoubledEnv(CountdownEnv):
     """Pays 2 per step."""
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         obs, reward, *rest = super().step(action)
         return obs, 2 * reward, *rest
 
 
-def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -> None:
+def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path):
     saved = "trainer.testing.envs.CountdownEnv"
     config = small_ppo(env=saved, evaluation_config={"env": saved})
     with config.build_algo() as algo:
@@ -84,9 +81,7 @@ def test_the_env_on_the_command_line_is_the_one_that_evaluates(tmp_path: Path) -
     assert float(of_given[place]) == 2 * float(of_saved[place]) > 0
 
 
-def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(tmp_path, request):
     in_evaluation = {"env": DoubledEnv, "env_config": {"min_length": 4, "max_length": 4}}
     config = small_ppo(
         env="trainer.testing.envs.CountdownEnv",
@@ -109,9 +104,7 @@ def test_what_is_evaluated_is_what_the_run_evaluated_also_if_that_is_code(
         assert algo.config.evaluation_config == {**in_evaluation, "explore": False}
 
 
-def test_callbacks_of_evaluation_alone_do_not_hide_what_is_played_nor_record_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_callbacks_of_evaluation_alone_do_not_hide_what_is_played_nor_record_it(tmp_path, caplog):
     recorded = tmp_path / "recorded"
     config = small_ppo(
         env="trainer.testing.envs.CountdownEnv",
@@ -130,13 +123,13 @@ def test_callbacks_of_evaluation_alone_do_not_hide_what_is_played_nor_record_it(
     assert not recorded.exists()
 
 
-def damage(file: Path) -> None:
+def damage(file):
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(bytes(data))
 
 
-def test_inspect_says_what_is_there_and_what_is_not(folder: Path) -> None:
+def test_inspect_says_what_is_there_and_what_is_not(folder):
     text = run("inspect", "run", folder=folder).stdout
     assert text.splitlines()[0].endswith("000002")
     for line in (
@@ -156,7 +149,7 @@ def test_inspect_says_what_is_there_and_what_is_not(folder: Path) -> None:
     assert set(report["not_included"]) == {"exploration", "actors"}
 
 
-def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> None:
+def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path):
     config = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(store_buffer_in_checkpoints=False, model={"fcnet_hiddens": [4]})
     config.callbacks(on_episode_end=lambda **_: None)
@@ -169,7 +162,7 @@ def test_inspect_names_a_buffer_and_code_that_were_left_out(tmp_path: Path) -> N
     assert "running episodes: none" in text
 
 
-def test_inspect_says_which_array_is_in_which_file(tmp_path: Path) -> None:
+def test_inspect_says_which_array_is_in_which_file(tmp_path):
     arrays = {name: np.zeros(2**17 + place) for place, name in enumerate(["obs", "new\x1b"])}
     state = {"columns": arrays, "rest": [np.zeros(3), np.zeros((2, 2**17), np.float32)]}
     path = write_checkpoint(tmp_path / "c", components={"replay_buffer": state}, metadata={})
@@ -189,7 +182,7 @@ def test_inspect_says_which_array_is_in_which_file(tmp_path: Path) -> None:
     assert "problem: replay_buffer: " in text
 
 
-def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
+def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path):
     write_checkpoint(
         tmp_path / "c",
         components={"config": {"code": ["\x1b[2J"]}, "env_runners": HOSTILE, "evaluation": 1},
@@ -213,14 +206,14 @@ def test_nothing_is_run_and_nothing_steers_the_terminal(tmp_path: Path) -> None:
     assert run("export", "c", "w.onnx", folder=tmp_path, code=1).stderr
 
 
-def test_inspect_of_a_damaged_checkpoint_names_the_damage(folder: Path) -> None:
+def test_inspect_of_a_damaged_checkpoint_names_the_damage(folder):
     damage(files_of(folder / "run" / "checkpoints" / "000002") / "env_runners.state")
     text = run("inspect", "run", folder=folder).stdout
     assert "problem: env_runners: " in text
     assert "was altered" in text
 
 
-def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
+def test_verify_judges_every_checkpoint_of_a_run(folder):
     out = run("verify", "run", folder=folder).stdout.splitlines()
     assert [line.split()[0] for line in out] == ["whole", "whole"]
     damage(files_of(folder / "run" / "checkpoints" / "000001") / "learner.rl_module.state")
@@ -233,9 +226,7 @@ def test_verify_judges_every_checkpoint_of_a_run(folder: Path) -> None:
     run("verify", "nowhere", folder=folder, code=1)
 
 
-def test_verify_tells_damage_from_what_it_cannot_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_tells_damage_from_what_it_cannot_judge(tmp_path, monkeypatch):
     verdicts = ("code", "cut", "foreign", "locked", "newer", "whole")
     for name in verdicts:
         code = pack_code(lambda: 1) if name == "code" else None
@@ -248,7 +239,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
     )
     opened = os.open
 
-    def refusing(path: Any, *arguments: Any, **named: Any) -> int:
+    def refusing(path, *arguments, **named):
         if str(path).endswith("locked/files-1/a.state"):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *arguments, **named)
@@ -268,7 +259,7 @@ def test_verify_tells_damage_from_what_it_cannot_judge(
 
 
 @pytest.mark.parametrize("words", [["inspect"], ["inspect", "--verify"], ["verify"], ["resume"]])
-def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Path) -> None:
+def test_texts_of_a_file_cannot_steer_a_terminal(words, tmp_path):
     """Not even in errors and warnings: of keys, components, and names of files."""
     evil = "\x1b[2J\x9b31m\u202e\x07\r"
     state = {"settings": {evil: evil, "env": evil}, "code": [evil], "class": evil, "root_seed": 1}
@@ -290,14 +281,14 @@ def test_texts_of_a_file_cannot_steer_a_terminal(words: list[str], tmp_path: Pat
         assert len(done.stdout.splitlines()) != 2 or words != ["verify"], "one line each"
 
 
-def test_warnings_of_commands_cannot_steer_a_terminal_either() -> None:
+def test_warnings_of_commands_cannot_steer_a_terminal_either():
     record = logging.LogRecord("x", logging.WARNING, "", 1, "left out: %s", ("a\x1b[2Jb\nc",), None)
     assert PrintableFormatter("%(levelname)s %(message)s").format(record) == (
         "WARNING left out: a\\x1b[2Jb\nc"
     )
 
 
-def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder: Path) -> None:
+def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder):
     checkpoints = folder / "run" / "checkpoints"
     (folder / "run" / "run.json").write_text('{"stop": {}}')
     (checkpoints / "000001" / "manifest.json").write_text("")
@@ -312,9 +303,7 @@ def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder: Path) -
 
 
 @pytest.mark.parametrize("manifest", ["", None])
-def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(
-    manifest: str | None, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(manifest, folder, caplog):
     checkpoints = folder / "run" / "checkpoints"
     (folder / "run" / "run.json").write_text('{"stop": {}}')
     with Algorithm.from_checkpoint(checkpoints / "000001") as algo:
@@ -330,7 +319,7 @@ def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(
     assert len(texts) == (manifest is not None), "each is told once"
 
 
-def test_diff_says_where_and_by_how_much(folder: Path) -> None:
+def test_diff_says_where_and_by_how_much(folder):
     first, second = "run/checkpoints/000001", "run/checkpoints/000002"
     same = run("diff", first, first, folder=folder).stdout
     assert same.splitlines()[-1] == "equal"
@@ -348,7 +337,7 @@ def test_diff_says_where_and_by_how_much(folder: Path) -> None:
     assert found["components"]["learner/rl_module"]["differences"][0]["max_abs"] == distance
 
 
-def test_diff_shows_the_first_places_unless_all_are_wanted(folder: Path) -> None:
+def test_diff_shows_the_first_places_unless_all_are_wanted(folder):
     with with_every_component()["pg"].build_algo() as algo:
         other = algo.save_to_path(folder / "other")
     short = run("diff", FIRST, other, folder=folder, code=3).stdout
@@ -359,7 +348,7 @@ def test_diff_shows_the_first_places_unless_all_are_wanted(folder: Path) -> None
     assert "connectors                  only in the first" in short
 
 
-def test_export_writes_arrays_of_the_weights_or_of_a_component(folder: Path) -> None:
+def test_export_writes_arrays_of_the_weights_or_of_a_component(folder):
     out = run("export", "run", "w.npz", folder=folder).stdout
     weights = load_weights(folder / "run" / "checkpoints" / "000002")
     assert f"{len(weights)} arrays" in out
@@ -381,9 +370,7 @@ def test_export_writes_arrays_of_the_weights_or_of_a_component(folder: Path) -> 
     assert not (folder / "v.npz").exists()
 
 
-def test_export_without_the_package_onnx_says_how_to_install_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_without_the_package_onnx_says_how_to_install_it(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     refused = run("export", "run", "w.onnx", folder=folder, code=1).stderr
     assert 'pip install "local-trainer[onnx]"' in refused

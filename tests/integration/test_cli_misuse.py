@@ -1,7 +1,5 @@
 """The command line used wrongly, twice at a time, or without a terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import errno
@@ -13,7 +11,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gymnasium.error import DependencyNotInstalled
@@ -48,18 +45,14 @@ pytestmark = pytest.mark.process
         (["train", "--env", ENV, "--run-dir", ""], "argument --run-dir: the path is empty"),
     ],
 )
-def test_numbers_and_paths_that_make_no_sense_are_refused(
-    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_and_paths_that_make_no_sense_are_refused(words, expected, capsys):
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
     assert expected in capsys.readouterr().err
 
 
-def test_all_problems_with_settings_are_told_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_with_settings_are_told_at_once(tmp_path, capsys):
     words = ["gama=0.9", "lr=fast", "minibatch_sise=3", "num_epochs=0"]
     settings = [part for word in words for part in ("--set", word)]
     assert main(["train", "--env", ENV, "--run-dir", str(tmp_path / "run"), *settings]) == 1
@@ -71,9 +64,7 @@ def test_all_problems_with_settings_are_told_at_once(
 
 @pytest.mark.parametrize("verb", ["resume", "evaluate", "inspect"])
 @pytest.mark.parametrize("name", ["nothing", "x" * 300])
-def test_a_run_that_does_not_exist_is_named(
-    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_does_not_exist_is_named(verb, name, tmp_path, capsys):
     assert main([verb, str(tmp_path / name)]) == 1
     error = capsys.readouterr().err
     assert f"{tmp_path / name} does not exist. Give the directory of a run" in error
@@ -81,9 +72,7 @@ def test_a_run_that_does_not_exist_is_named(
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["resume", "--help"]])
-def test_the_help_tells_the_exit_codes(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_tells_the_exit_codes(words, capsys):
     with pytest.raises(SystemExit):
         main(words)
     out = capsys.readouterr().out
@@ -91,9 +80,7 @@ def test_the_help_tells_the_exit_codes(
 
 
 @pytest.mark.parametrize("name", ["file", "file/x", "loop", "x" * 300, "/proc/nothing"])
-def test_an_unusable_run_directory_is_one_clear_error(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_run_directory_is_one_clear_error(name, tmp_path, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     assert main(["train", "--env", ENV, "--run-dir", str(tmp_path / name)]) == 1
@@ -107,7 +94,7 @@ def test_an_unusable_run_directory_is_one_clear_error(
 # ---- resuming
 
 
-def test_a_run_is_resumed_from_inside_its_directory(tmp_path: Path) -> None:
+def test_a_run_is_resumed_from_inside_its_directory(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     out = run("resume", ".", "--stop-iterations", 2, folder=tmp_path / "run").stdout
     assert f"results in {(tmp_path / 'run').resolve()}" in out
@@ -115,9 +102,7 @@ def test_a_run_is_resumed_from_inside_its_directory(tmp_path: Path) -> None:
     assert len(rows(tmp_path)) == 2
 
 
-def test_a_run_without_a_checkpoint_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_checkpoint_says_so(tmp_path, monkeypatch, capsys):
     (tmp_path / "run.json").write_text('{"stop": {}}')
     monkeypatch.chdir(tmp_path)
     assert main(["resume", "."]) == 1
@@ -125,9 +110,7 @@ def test_a_run_without_a_checkpoint_says_so(
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_stop_criteria_that_make_no_sense_in_the_file_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stop_criteria_that_make_no_sense_in_the_file_are_told(tmp_path, capsys):
     train(tmp_path, "--stop-iterations", 1)
     (tmp_path / "run" / "run.json").write_text('{"stop": {"iterations": "many"}}')
     assert main(["resume", str(tmp_path / "run")]) == 1
@@ -135,7 +118,7 @@ def test_stop_criteria_that_make_no_sense_in_the_file_are_told(
     assert "run.json does not say when to stop and what to keep: `max_iterations='many'`" in error
 
 
-def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path: Path) -> None:
+def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path):
     train(tmp_path, "--stop-iterations", 3, "--checkpoint-every", 1)
     out = run(
         "resume", "run/checkpoints/000001", "--stop-iterations", 2, "--keep", 1, folder=tmp_path
@@ -149,9 +132,7 @@ def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path: Path)
     assert "set-aside" not in again
 
 
-def test_the_newest_whole_checkpoint_is_resumed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_newest_whole_checkpoint_is_resumed(tmp_path, caplog):
     train(tmp_path, "--stop-iterations", 4, "--checkpoint-every", 1)
     checkpoints = tmp_path / "run" / "checkpoints"
     undisturbed = read_manifest(checkpoints / "000004").components
@@ -170,14 +151,14 @@ def test_the_newest_whole_checkpoint_is_resumed(
     }
 
 
-def test_a_run_may_end_after_some_time(tmp_path: Path) -> None:
+def test_a_run_may_end_after_some_time(tmp_path):
     out = train(tmp_path, "--stop-time-s", 0.001)
     assert len(rows(tmp_path)) == 1
     assert "ETA 0:00" in out
     assert json.loads((tmp_path / "run" / "run.json").read_text())["stop"]["time_s"] == 0.001
 
 
-def test_a_goal_is_told_in_every_line(tmp_path: Path) -> None:
+def test_a_goal_is_told_in_every_line(tmp_path):
     out = train(tmp_path, "--stop-return", 2.5)
     assert "until return ≥ 2.5" in out
     assert "Goal reached after 40 env steps: env_runners/episode_return_mean is" in out
@@ -186,7 +167,7 @@ def test_a_goal_is_told_in_every_line(tmp_path: Path) -> None:
 # ---- one run per directory, and no terminal
 
 
-def started(folder: Path, **streams: Any) -> subprocess.Popen[str]:
+def started(folder, **streams):
     """A run without an end, after its second result."""
     words = ["train", "--env", ENV, *SMALL, "--num-env-runners", 0, "--run-dir", "run"]
     process = subprocess.Popen(
@@ -198,7 +179,7 @@ def started(folder: Path, **streams: Any) -> subprocess.Popen[str]:
     return process
 
 
-def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
+def test_two_processes_never_write_to_one_run(tmp_path):
     with started(tmp_path, stdout=subprocess.DEVNULL) as owner:
         try:
             for words in (["resume", "run"], ["train", "--env", ENV, "--run-dir", "run"]):
@@ -211,7 +192,7 @@ def test_two_processes_never_write_to_one_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "run.lock").exists()
 
 
-def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
+def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path):
     process = started(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -228,9 +209,7 @@ def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_command_whose_output_nobody_reads_ends_in_silence(
-    unbuffered: str, tmp_path: Path
-) -> None:
+def test_a_command_whose_output_nobody_reads_ends_in_silence(unbuffered, tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": unbuffered}
     reading, writing = os.pipe()
@@ -245,7 +224,7 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_resume_keeps_as_many_checkpoints_as_the_run_was_to_keep(tmp_path: Path) -> None:
+def test_resume_keeps_as_many_checkpoints_as_the_run_was_to_keep(tmp_path):
     checkpoints = tmp_path / "run" / "checkpoints"
     train(tmp_path, "--stop-iterations", 5, "--checkpoint-every", 1, "--keep", 5)
     run("resume", "run", "--stop-iterations", 6, folder=tmp_path)
@@ -258,7 +237,7 @@ def test_resume_keeps_as_many_checkpoints_as_the_run_was_to_keep(tmp_path: Path)
     assert [path.name for path in checkpoints.iterdir()] == ["000008"]
 
 
-def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path: Path) -> None:
+def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path):
     train(tmp_path, "--stop-iterations", 1)
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     (tmp_path / "run" / "run.json").write_text("")
@@ -271,12 +250,10 @@ def test_a_run_whose_plan_is_damaged_does_not_go_on_without_end(tmp_path: Path) 
     assert "local-trainer resume run\n" in listed, "which says what is damaged"
 
 
-def test_three_runs_started_in_one_second_get_a_directory_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_runs_started_in_one_second_get_a_directory_each(tmp_path, monkeypatch):
     class SameSecond(dt.datetime):
         @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> SameSecond:
+        def now(cls, tz=None):
             return cls(2026, 11, 21, 10, 15, tzinfo=tz)
 
     monkeypatch.setattr("trainer.cli.commands.dt.datetime", SameSecond)
@@ -305,9 +282,7 @@ def test_three_runs_started_in_one_second_get_a_directory_each(
         (["--lines", "train"], "unrecognized arguments: --lines"),
     ],
 )
-def test_a_misspelt_word_is_answered_with_the_nearest(
-    words: list[str], expected: str, tmp_path: Path
-) -> None:
+def test_a_misspelt_word_is_answered_with_the_nearest(words, expected, tmp_path):
     assert expected in run(*words, folder=tmp_path, code=2).stderr
 
 
@@ -325,9 +300,7 @@ def test_a_misspelt_word_is_answered_with_the_nearest(
         (["--config", "wrong.json"], "confg (did you mean 'config'?)"),
     ],
 )
-def test_options_without_effect_or_target_are_refused(
-    words: list[str], expected: str, tmp_path: Path
-) -> None:
+def test_options_without_effect_or_target_are_refused(words, expected, tmp_path):
     (tmp_path / "settings.d").mkdir()
     (tmp_path / "settings.d" / "settings.json").write_text("{}")
     (tmp_path / "wrong.json").write_text('{"confg": {}}')
@@ -337,13 +310,13 @@ def test_options_without_effect_or_target_are_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_that_has_ended_says_that_nothing_was_trained(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_says_that_nothing_was_trained(tmp_path):
     train(tmp_path, "--stop-iterations", "1")
     assert "since the run has ended already" in run("resume", "run", folder=tmp_path).stdout
     assert len(rows(tmp_path)) == 1
 
 
-def test_a_folder_that_is_no_run_is_told_with_the_runs_in_it(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_told_with_the_runs_in_it(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "several" / "seed-0").mkdir(parents=True)
     (tmp_path / "several" / "seed-0" / "results.jsonl").write_text("")
@@ -353,7 +326,7 @@ def test_a_folder_that_is_no_run_is_told_with_the_runs_in_it(tmp_path: Path) -> 
     assert "local-trainer runs lists runs" in told
 
 
-def test_what_is_to_be_typed_has_paths_with_spaces_quoted(tmp_path: Path) -> None:
+def test_what_is_to_be_typed_has_paths_with_spaces_quoted(tmp_path):
     place = tmp_path / "with space" / "checkpoints" / "000001"
     place.mkdir(parents=True)
     (place / "manifest.json").write_text("{}")
@@ -361,10 +334,8 @@ def test_what_is_to_be_typed_has_paths_with_spaces_quoted(tmp_path: Path) -> Non
     assert "local-trainer resume 'with space')" in run(*words, folder=tmp_path, code=1).stderr
 
 
-def test_a_window_that_cannot_be_opened_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_a_window_that_cannot_be_opened_is_one_message(tmp_path, monkeypatch):
+    def refuse(*_, **__):
         raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
 
     train(tmp_path, "--stop-iterations", "1")
@@ -374,10 +345,8 @@ def test_a_window_that_cannot_be_opened_is_one_message(
 
 
 @pytest.mark.parametrize("has_recorder", [False, True])
-def test_all_that_a_film_lacks_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_recorder: bool
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_all_that_a_film_lacks_is_one_message(tmp_path, monkeypatch, has_recorder):
+    def refuse(*_, **__):
         raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
 
     train(tmp_path, "--stop-iterations", "1", env="CartPole-v1")
@@ -390,9 +359,7 @@ def test_all_that_a_film_lacks_is_one_message(
     assert not (tmp_path / "film.mp4").exists()
 
 
-def test_a_command_without_an_output_does_its_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_without_an_output_does_its_work(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     assert main(["runs", str(tmp_path)]) == 0
 
@@ -400,22 +367,20 @@ def test_a_command_without_an_output_does_its_work(
 class FullDisk(io.RawIOBase):
     """Refuses every byte, as /dev/full does."""
 
-    def writable(self) -> bool:
+    def writable(self):
         return True
 
-    def write(self, data: Any) -> int:
+    def write(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 @pytest.mark.parametrize("write_through", [False, True])
-def test_an_output_that_cannot_be_written_is_one_message(
-    write_through: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw: Any = FullDisk()
-    buffered: Any = raw if write_through else io.BufferedWriter(raw)
+def test_an_output_that_cannot_be_written_is_one_message(write_through, tmp_path, capsys):
+    raw = FullDisk()
+    buffered = raw if write_through else io.BufferedWriter(raw)
     with contextlib.redirect_stdout(io.TextIOWrapper(buffered, write_through=write_through)):
         assert main(["runs", str(tmp_path)]) == 1
     told = capsys.readouterr().err
@@ -423,7 +388,7 @@ def test_an_output_that_cannot_be_written_is_one_message(
     assert told.count("\n") == 1
 
 
-def test_an_output_of_ascii_alone_gets_escapes(tmp_path: Path) -> None:
+def test_an_output_of_ascii_alone_gets_escapes(tmp_path):
     raw = io.BytesIO()
     (tmp_path / "lä…").mkdir()
     with contextlib.redirect_stdout(io.TextIOWrapper(raw, encoding="ascii")) as stream:

@@ -3,15 +3,12 @@
 The commands that the program prints are run as they are printed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,14 +39,14 @@ COUNTDOWN = "trainer.testing.envs.CountdownEnv"
 
 
 @pytest.fixture
-def module(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+def module(tmp_path, request):
     """A module in the folder, of a name that no other test has imported."""
     name = f"mine_{abs(hash(request.node.name)) % 10**8}"
     (tmp_path / f"{name}.py").write_text(MODULE.replace("NAME", name))
     return name
 
 
-def installed(words: list[str], folder: Path) -> str:
+def installed(words, folder):
     """Runs the installed command, whose first place to import from is not the current folder."""
     program = Path(sys.executable).with_name("local-trainer")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -61,15 +58,13 @@ def installed(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def printed(out: str) -> list[list[str]]:
+def printed(out):
     """The commands that the program says to type next, as a shell splits them."""
     lines = [line.strip() for line in out.partition("What to type next:")[2].splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("local-trainer ")]
 
 
-def test_an_env_of_the_folder_and_the_commands_that_are_printed(
-    tmp_path: Path, module: str
-) -> None:
+def test_an_env_of_the_folder_and_the_commands_that_are_printed(tmp_path, module):
     words = ["train", "--env", f"{module}.MyEnv", *SMALL, "--num-env-runners", "1"]
     out = installed([*words, "--run-dir", "run", "--stop-iterations", "1"], tmp_path)
     commands = printed(out)
@@ -79,9 +74,7 @@ def test_an_env_of_the_folder_and_the_commands_that_are_printed(
 
 
 @pytest.mark.parametrize("form", ["{}.MyEnv", "{}:MyEnv", "{0}:{0}/Mine-v0"])
-def test_printed_commands_work_for_every_form_of_name(
-    form: str, tmp_path: Path, module: str
-) -> None:
+def test_printed_commands_work_for_every_form_of_name(form, tmp_path, module):
     words = ["--num-env-runners", 0, "--run-dir", "my run", "--stop-iterations", 1]
     callbacks = ["--callbacks", f"{module}:MyCallback", "--callbacks", "ProgressPrinter"]
     first = run("train", "--env", form.format(module), *SMALL, *words, *callbacks, folder=tmp_path)
@@ -96,9 +89,7 @@ def test_printed_commands_work_for_every_form_of_name(
     assert len(results) == 11
 
 
-def test_what_a_strangers_checkpoint_names_is_not_imported(
-    tmp_path: Path, module: str, request: pytest.FixtureRequest
-) -> None:
+def test_what_a_strangers_checkpoint_names_is_not_imported(tmp_path, module, request):
     words = ["--num-env-runners", 0, "--run-dir", "run", "--stop-iterations", 1]
     run("train", "--env", f"{module}:MyEnv", *SMALL, *words, folder=tmp_path)
     sys.modules.pop(module)
@@ -110,16 +101,14 @@ def test_what_a_strangers_checkpoint_names_is_not_imported(
         assert module not in sys.modules
 
 
-def test_a_callback_without_its_module_is_refused(tmp_path: Path) -> None:
+def test_a_callback_without_its_module_is_refused(tmp_path):
     words = ["--env", COUNTDOWN, "--run-dir", "run", "--callbacks", "BestCheckpiont"]
     refused = run("train", *words, folder=tmp_path, code=1).stderr
     assert "--callbacks BestCheckpiont: expected a name and the module that it is in" in refused
     assert "Did you mean 'BestCheckpoint'?" in refused
 
 
-def test_a_module_and_an_id_in_the_api(
-    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_and_an_id_in_the_api(tmp_path, module, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     factory = make_env_factory(f"{module}:{module}/Mine-v0", {}, source=PROGRAM)
     env, _ = factory.make(worker_index=0, vector_index=0, num_workers=0, recreated_worker=False)
@@ -130,7 +119,7 @@ def test_a_module_and_an_id_in_the_api(
         make_env_factory("no_such_module:Pong-v5", {}, source=PROGRAM)
 
 
-def test_a_run_goes_on_with_other_settings(tmp_path: Path) -> None:
+def test_a_run_goes_on_with_other_settings(tmp_path):
     words = ["--num-env-runners", 0, "--run-dir", "run", "--stop-iterations", 1]
     run("train", "--env", COUNTDOWN, *SMALL, *words, folder=tmp_path)
     changes = ["--set", "lr=0.5", "--num-env-runners", 1, "--stop-iterations", 2]
@@ -144,7 +133,7 @@ def test_a_run_goes_on_with_other_settings(tmp_path: Path) -> None:
     assert "lr='fast'" in wrong.stderr
 
 
-JSON: dict[str, Any] = {
+JSON = {
     "cartpole-ppo": {
         "run": "PPO",
         "env": "CartPole-v1",
@@ -203,7 +192,7 @@ stop = {"training_iteration": 2}
         ("tuned_example.py", PYTHON),
     ],
 )
-def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) -> None:
+def test_a_config_file_says_what_to_train(file, text, tmp_path):
     if file.endswith(".toml"):
         pytest.importorskip("tomllib")
     if file.endswith(".yaml"):
@@ -222,8 +211,8 @@ def test_a_config_file_says_what_to_train(file: str, text: str, tmp_path: Path) 
     assert json.loads(row)["learners"]["default_policy"]["default_optimizer_learning_rate"] == 0.5
 
 
-def test_a_wrong_config_file_is_one_clear_error(tmp_path: Path) -> None:
-    wrongs: list[tuple[Any, str]] = [
+def test_a_wrong_config_file_is_one_clear_error(tmp_path):
+    wrongs = [
         ([], "holds a list"),
         ({"algo": "PPO", "lr": 1}, "unknown key(s) lr"),
         ({"env": "CartPole-v1", "config": 3}, "has config=3, which is no table"),
@@ -251,7 +240,7 @@ def test_a_wrong_config_file_is_one_clear_error(tmp_path: Path) -> None:
 # ---- settings that are written back
 
 
-def test_the_settings_of_a_run_begin_the_same_run_again(tmp_path: Path) -> None:
+def test_the_settings_of_a_run_begin_the_same_run_again(tmp_path):
     words = ["--set", "vf_clip_param=inf", "--set", "lr=[[0, 0.1], [1000, 0.01]]"]
     run(
         "train", "--env", "CartPole-v1", *SMALL[:-2], *words, "--num-env-runners", 0,
@@ -281,7 +270,7 @@ def test_the_settings_of_a_run_begin_the_same_run_again(tmp_path: Path) -> None:
     assert other["config"] == {**written["config"], "lr": 0.5}
 
 
-def other_files(first: Path, second: Path) -> set[str]:
+def other_files(first, second):
     """The files of the newest checkpoint, but for the manifest, that differ between two runs."""
     newest = first / "checkpoints" / "000002"
     files = [file for file in newest.rglob("*") if file.is_file() and file.name != "manifest.json"]
@@ -293,9 +282,7 @@ def other_files(first: Path, second: Path) -> set[str]:
     }
 
 
-def test_settings_with_code_say_what_is_to_be_typed_beside_them(
-    module: str, tmp_path: Path
-) -> None:
+def test_settings_with_code_say_what_is_to_be_typed_beside_them(module, tmp_path):
     code = ["--env", f"{module}.MyEnv", "--callbacks", f"{module}:MyCallback"]
     small = [*SMALL, "--num-env-runners", "0", "--stop-iterations", "1"]
     run("train", *code, *small, "--run-dir", "first", folder=tmp_path)
@@ -312,9 +299,7 @@ def test_settings_with_code_say_what_is_to_be_typed_beside_them(
     assert returns[0] == returns[1]
 
 
-def test_a_config_object_of_a_python_file_is_written_back_as_far_as_it_is_data(
-    tmp_path: Path,
-) -> None:
+def test_a_config_object_of_a_python_file_is_written_back_as_far_as_it_is_data(tmp_path):
     (tmp_path / "mine.py").write_text(
         f"{PYTHON}\nconfig.callbacks(on_train_result=lambda **_: None)\n"
     )

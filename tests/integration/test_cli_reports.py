@@ -1,11 +1,8 @@
 """`runs`, `watch`, `plot`, `report` and `train --seeds`, as a user types them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from trainer.testing.processes import is_process_alive, wait_until
 pytestmark = pytest.mark.process
 
 
-def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
+def test_runs_are_listed_watched_drawn_and_reported(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     train(tmp_path, "--stop-iterations", 2)
@@ -46,9 +43,7 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path: Path) -> None:
         ("PAUSED", "stopped", "running", "Go on: local-trainer tune-resume {experiment}"),
     ],
 )
-def test_a_trial_is_what_its_experiment_says(
-    status: str, state: str, held_state: str, told: str, tmp_path: Path
-) -> None:
+def test_a_trial_is_what_its_experiment_says(status, state, held_state, told, tmp_path):
     experiment = tmp_path / "runs" / "tuned"
     trial = experiment / "trials" / "00003"
     trial.mkdir(parents=True)
@@ -57,7 +52,7 @@ def test_a_trial_is_what_its_experiment_says(
     (trial / "results.jsonl").write_text('{"training_iteration": 1}\n')
     told = told.format(experiment=experiment)
 
-    def listed() -> str:
+    def listed():
         return run("runs", folder=tmp_path).stdout
 
     assert f"trials/00003  {state}" in listed()
@@ -70,7 +65,7 @@ def test_a_trial_is_what_its_experiment_says(
     assert "local-trainer resume runs/tuned/trials/00003" in listed()
 
 
-def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
+def test_a_policy_is_played_and_filmed(tmp_path):
     train(tmp_path, "--stop-iterations", 1, env="CartPole-v1")
     played = run("play", "run", "--episodes", 2, "--seed", 3, folder=tmp_path)
     assert [line.split()[:2] for line in played.stdout.splitlines()] == [
@@ -88,7 +83,7 @@ def test_a_policy_is_played_and_filmed(tmp_path: Path) -> None:
     assert (tmp_path / "film.mp4").stat().st_size > 1000
 
 
-def test_episodes_that_are_shown_are_those_of_an_evaluation(tmp_path: Path) -> None:
+def test_episodes_that_are_shown_are_those_of_an_evaluation(tmp_path):
     lengths = 'evaluation_config={"env_config": {"min_length": 20, "max_length": 20}}'
     given = ["--set", 'env_config={"min_length": 5, "max_length": 5}', "--set", lengths]
     train(tmp_path, "--stop-iterations", 1, *given)
@@ -96,9 +91,7 @@ def test_episodes_that_are_shown_are_those_of_an_evaluation(tmp_path: Path) -> N
         assert "20 steps" in run("play", "run", "--env", ENV, *words, folder=tmp_path).stdout
 
 
-def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own_one_may_fail(
-    tmp_path: Path,
-) -> None:
+def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own_one_may_fail(tmp_path):
     (tmp_path / "many" / "seed-3").mkdir(parents=True)
     (tmp_path / "many" / "seed-3" / "results.jsonl").mkdir()  # where no file can be written
     small = [word for word in SMALL if word not in ("--seed", "5")]
@@ -119,7 +112,7 @@ def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own_one_may_fail(
         assert "is no list of seeds" in refused.stderr
 
 
-def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path):
     words = ["--env", ENV, *SMALL[:-2], "--num-env-runners", "0", "--seeds", "1-2", "--jobs", "2"]
     process = subprocess.Popen(
         command("train", *words, "--run-dir", "many"), cwd=tmp_path, stdout=subprocess.DEVNULL
@@ -137,5 +130,5 @@ def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path: Path) -> None:
     assert all(list((file.parent / "checkpoints").glob("0*")) for file in files)
 
 
-def has_rows(file: Path) -> bool:
+def has_rows(file):
     return file.exists() and file.stat().st_size > 0

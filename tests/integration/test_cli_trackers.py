@@ -1,15 +1,9 @@
 """`--track` and `--track-artifacts`: what a service gets from a run of the command line."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from callbacks.ready_made.tracker_services import Artifact
 from tests.command_line import run, train
 from tests.small_runs import small_ppo
 from trainer import TrackerLogger
@@ -19,27 +13,27 @@ from trainer.cli import commands, run_trackers
 class Service:
     """Notes what it is sent, and reads a checkpoint while it is there."""
 
-    def __init__(self) -> None:
-        self.iterations: list[float] = []
-        self.files: list[tuple[str, str]] = []
-        self.manifests: list[dict[str, Any]] = []
+    def __init__(self):
+        self.iterations = []
+        self.files = []
+        self.manifests = []
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         return run_id
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+    def log_row(self, run, row, step):
         self.iterations.append(row["training_iteration"])
 
-    def log_artifact(self, run: str, artifact: Artifact, step: int) -> None:
+    def log_artifact(self, run, artifact, step):
         self.files.append((artifact.kind, artifact.name))
         self.manifests.append(json.loads((artifact.path / "manifest.json").read_text()))
 
-    def close_run(self, run: str, *, failed: bool) -> None:
+    def close_run(self, run, *, failed):
         """Nothing is to be ended."""
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Service:
+def service(monkeypatch):
     """What `--track mlflow` sends to."""
     made = Service()
     for module in (commands, run_trackers):
@@ -47,9 +41,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     return made
 
 
-def test_checkpoints_are_sent_by_choice_and_after_a_resume_too(
-    service: Service, tmp_path: Path
-) -> None:
+def test_checkpoints_are_sent_by_choice_and_after_a_resume_too(service, tmp_path):
     saving = ["--checkpoint-every", 1, "--keep", 9]
     chosen = ["--track", "mlflow", "--track-artifacts", "checkpoints"]
     train(tmp_path, "--stop-iterations", 2, *saving, *chosen)
@@ -59,13 +51,13 @@ def test_checkpoints_are_sent_by_choice_and_after_a_resume_too(
     assert all(manifest["components"] for manifest in service.manifests)
 
 
-def test_without_a_choice_numbers_alone_are_sent(service: Service, tmp_path: Path) -> None:
+def test_without_a_choice_numbers_alone_are_sent(service, tmp_path):
     train(tmp_path, "--stop-iterations", 2, "--track", "mlflow")
     assert service.iterations == [1, 2]
     assert service.files == []
 
 
-def test_artefacts_for_no_tracker_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_artefacts_for_no_tracker_are_refused_before_anything_is_made(tmp_path):
     words = ["train", "--env", "CartPole-v1", "--run-dir", "run"]
     words += ["--track-artifacts", "checkpoints"]
     told = run(*words, folder=tmp_path, code=1).stderr
@@ -73,9 +65,7 @@ def test_artefacts_for_no_tracker_are_refused_before_anything_is_made(tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-def test_videos_of_a_run_that_records_none_are_told(
-    service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_videos_of_a_run_that_records_none_are_told(service, tmp_path, caplog):
     chosen = ["--track", "mlflow", "--track-artifacts", "videos"]
     train(tmp_path, "--stop-iterations", 1, *chosen)
     assert "no VideoRecorder among its callbacks" in caplog.text
@@ -86,7 +76,7 @@ class Hanging(Service):
 
     is_there = False
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         if not self.is_there:
             raise ConnectionError("it is starting")
         self.facts = facts
@@ -94,16 +84,14 @@ class Hanging(Service):
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> Hanging:
+def late(monkeypatch):
     made = Hanging()
     for module in (commands, run_trackers):
         monkeypatch.setattr(module, "tracker_service", lambda name: made)
     return made
 
 
-def test_what_a_tracker_did_not_get_is_sent_later(
-    late: Hanging, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_tracker_did_not_get_is_sent_later(late, tmp_path, caplog):
     train(tmp_path, "--stop-iterations", 3, "--track", "mlflow:sqlite:///runs.db")
     assert "Hanging did not get everything. Rows are kept in" in caplog.text
     assert "local-trainer track sends it" in caplog.text
@@ -128,9 +116,7 @@ def test_what_a_tracker_did_not_get_is_sent_later(
     assert late.iterations == [1, 2, 3, 1, 2, 3, 4]
 
 
-def test_a_run_that_was_not_tracked_is_sent_where_it_is_said(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_run_that_was_not_tracked_is_sent_where_it_is_said(service, tmp_path):
     train(tmp_path, "--stop-iterations", 2)
     told = run("track", "run", folder=tmp_path, code=1).stderr
     assert "it was begun without --track. Say so now: --track mlflow:URI" in told
@@ -141,7 +127,7 @@ def test_a_run_that_was_not_tracked_is_sent_where_it_is_said(
     assert known["facts"]["experiment"].startswith("PPO-")
 
 
-def test_rows_of_a_callback_are_sent_later_too(late: Hanging, tmp_path: Path) -> None:
+def test_rows_of_a_callback_are_sent_later_too(late, tmp_path):
     logger = TrackerLogger(late, tmp_path / "t")
     with small_ppo(callbacks=[logger]).build_algo() as algo:
         algo.train()
@@ -157,7 +143,7 @@ def test_rows_of_a_callback_are_sent_later_too(late: Hanging, tmp_path: Path) ->
     )
 
 
-def test_what_holds_no_rows_is_refused(tmp_path: Path) -> None:
+def test_what_holds_no_rows_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     told = run("track", "empty", "--track", "mlflow", folder=tmp_path, code=1).stderr
     assert "has no rows that could be sent" in told

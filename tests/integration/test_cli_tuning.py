@@ -1,7 +1,5 @@
 """`tune`, `tune-resume`, `trials` and `best`: wrong arguments, JSON, and what they say to type."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
@@ -40,9 +38,7 @@ def make():
 
 
 @pytest.fixture
-def experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
+def experiment(tmp_path, monkeypatch, capsys):
     """What `tune` printed about an experiment of code; the working directory is its own."""
     monkeypatch.chdir(tmp_path)
     Path("my tuner.py").write_text(TUNER)
@@ -50,9 +46,7 @@ def experiment(
     return capsys.readouterr().out
 
 
-def test_the_commands_that_are_printed_at_the_end_work(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_that_are_printed_at_the_end_work(experiment, capsys):
     printed = [line.strip() for line in experiment.splitlines() if "  local-trainer" in line]
     assert len(printed) == 3
     for line in printed:
@@ -60,9 +54,7 @@ def test_the_commands_that_are_printed_at_the_end_work(
     capsys.readouterr()
 
 
-def test_an_interrupted_experiment_says_how_to_go_on(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_experiment_says_how_to_go_on(experiment, capsys):
     code = TUNER.replace("def climb(config):", "def climb(config):\n    raise KeyboardInterrupt")
     Path("my tuner.py").write_text(code.replace('name="climb"', 'name="stopped"'))
     assert main(["tune", "my tuner.py:make"]) == 130
@@ -100,8 +92,8 @@ def make():
 
 
 def test_a_last_state_that_the_disk_refuses_is_an_error_until_it_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, monkeypatch, caplog
+):
     monkeypatch.chdir(tmp_path)
     Path("tuner.py").write_text(REFUSED)
     Path("full").touch()
@@ -120,16 +112,12 @@ def test_a_last_state_that_the_disk_refuses_is_an_error_until_it_is_saved(
         (["--set", "env=Other-v1"], "--env says what 'env' is, and so does another option"),
     ],
 )
-def test_what_two_options_say_is_refused(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_two_options_say_is_refused(words, told, capsys):
     assert main(["tune", "PPO", "--env", "CartPole-v1", *words]) == 1
     assert told in capsys.readouterr().err
 
 
-def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(experiment, capsys):
     bounds = ["--stop", "loss>=9", "--stop", "loss<=0", "--stop", "training_iteration=5"]
     assert main(["tune-resume", "runs/climb", "my tuner.py:make", *bounds]) == 0
     described = [[["loss", ">=", 9.0], ["training_iteration", ">=", 5.0]], [["loss", "<=", 0.0]]]
@@ -138,9 +126,7 @@ def test_two_bounds_of_one_key_both_end_trials_and_are_known_at_a_restore(
     assert described_stop(StopCriteria(stop_of_plain(described))) == described
 
 
-def test_what_is_best_is_asked_for_in_words_of_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_best_is_asked_for_in_words_of_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("tuner.py").write_text(REFUSED)
     assert main(["tune", "tuner.py:make"]) == 0
@@ -149,17 +135,13 @@ def test_what_is_best_is_asked_for_in_words_of_the_command_line(
     assert main(["best", "runs/x", "--mode", "min", "--metric", "loss"]) == 0
 
 
-def test_an_experiment_of_code_is_not_gone_on_with_without_it(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_experiment_of_code_is_not_gone_on_with_without_it(experiment, capsys):
     assert main(["tune-resume", "runs/climb"]) == 1
     assert "tune-resume runs/climb FILE.py:NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["trials", "runs/climb"], ["best", "runs/climb"], []])
-def test_json_is_all_that_is_printed(
-    experiment: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_all_that_is_printed(experiment, words, capsys):
     words = words or ["tune-resume", "runs/climb", "my tuner.py:make", "--num-samples", "3"]
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
@@ -175,16 +157,14 @@ def test_json_is_all_that_is_printed(
         (["--filter", "x"], "expected such as 'lr<1e-3'"),
     ],
 )
-def test_what_no_trial_has_is_named(
-    experiment: str, words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_trial_has_is_named(experiment, words, expected, capsys):
     assert main(["trials", "runs/climb", *words]) == 1
     error = capsys.readouterr().err
     for part in expected.split(".*"):
         assert part in error
 
 
-def test_what_trials_have_is_shown(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_trials_have_is_shown(experiment, capsys):
     shown = ["--columns", "deep/inside,x", "--filter", "status==TERMINATED", "--sort", "x"]
     assert main(["trials", "runs/climb", *shown]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -192,16 +172,12 @@ def test_what_trials_have_is_shown(experiment: str, capsys: pytest.CaptureFixtur
     assert [line.split()[0] for line in lines[1:]] == ["00001", "00000"]
 
 
-def test_a_whole_tuner_takes_no_other_arguments(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_whole_tuner_takes_no_other_arguments(experiment, capsys):
     assert main(["tune", "my tuner.py:make", "--num-samples", "9", "--set", "lr=1"]) == 1
     assert "--set, --num-samples would change nothing" in capsys.readouterr().err
 
 
-def test_a_name_that_is_taken_is_answered_in_words_of_the_command_line(
-    experiment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_taken_is_answered_in_words_of_the_command_line(experiment, capsys):
     assert main(["tune", "PPO", "--env", "CartPole-v1", "--name", "climb"]) == 1
     error = capsys.readouterr().err
     assert "local-trainer tune-resume runs/climb" in error
@@ -217,13 +193,7 @@ def test_a_name_that_is_taken_is_answered_in_words_of_the_command_line(
         (["--scheduler", "pbt", "--metric", "a", "--mode", "max"], 1, "--space 'lr="),
     ],
 )
-def test_what_a_scheduler_lacks_is_told(
-    tmp_path: Path,
-    words: list[str],
-    code: int,
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_a_scheduler_lacks_is_told(tmp_path, words, code, expected, capsys):
     where = ["--storage-path", str(tmp_path), "--env", "CartPole-v1"]
     try:
         returned = main(["tune", "PPO", *where, *words])
@@ -234,12 +204,10 @@ def test_what_a_scheduler_lacks_is_told(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_population_changes_what_is_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[Tuner] = []
+def test_a_population_changes_what_is_searched(tmp_path, monkeypatch):
+    begun = []
 
-    def begin(tuner: Tuner) -> None:
+    def begin(tuner):
         begun.append(tuner)
         raise ConfigError
 
@@ -254,8 +222,8 @@ def test_a_population_changes_what_is_searched(
 
 
 def test_the_best_config_is_what_train_takes_and_trains_as_the_trial_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     small = ["num_env_runners=0", "train_batch_size=64", "minibatch_size=32", "num_epochs=1"]
     settings = [word for each in small for word in ("--set", each)]

@@ -1,9 +1,6 @@
 """Connector pieces of users: RLlib's examples; exactness is in `tests/contract`."""
 
-from __future__ import annotations
-
 import zlib
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +17,6 @@ from trainer import (
     FlattenObservations,
     FrameStacking,
     MeanStdFilter,
-    PPOConfig,
     SingleAgentEnvRunner,
     SingleAgentObservationPreprocessor,
     TrainerError,
@@ -35,24 +31,24 @@ class Sums(gym.Env[Any, Any]):
     )
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self, _: Any = None) -> None:
-        self.taken: list[int] = []
+    def __init__(self, _=None):
+        self.taken = []
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.taken = []
         return self._shown(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self.taken.append(int(action))
         return self._shown(), float(action), len(self.taken) == 7, False, {"got": int(action)}
 
-    def _shown(self) -> dict[str, Any]:
+    def _shown(self):
         total = np.array([sum(self.taken)], np.float32)
         return {"sum": total, "kind": np.int64(len(self.taken) % 3)}
 
 
-def config(**settings: Any) -> PPOConfig:
+def config(**settings):
     made = small_ppo(env=Sums, num_slots=2, batch=30, seed=4)
     made.evaluation(evaluation_interval=1, evaluation_duration=2)
     made.env_runners(
@@ -62,12 +58,12 @@ def config(**settings: Any) -> PPOConfig:
     return made.update_from_dict(settings)
 
 
-def weights_of(algorithm: Any) -> bytes:
+def weights_of(algorithm):
     state = algorithm.get_weights()["default_policy"]
     return b"".join(state[name].tobytes() for name in sorted(state))
 
 
-def test_observations_and_actions_go_through_the_pieces() -> None:
+def test_observations_and_actions_go_through_the_pieces():
     runner = SingleAgentEnvRunner(config=config())
     try:
         first, *_ = runner.sample(num_episodes=2)
@@ -85,9 +81,7 @@ def test_observations_and_actions_go_through_the_pieces() -> None:
         runner.stop()
 
 
-def test_a_lost_state_of_the_pieces_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_state_of_the_pieces_is_seen(tmp_path, monkeypatch):
     with config().build_algo() as algorithm:
         for _ in range(2):
             algorithm.train()
@@ -105,23 +99,23 @@ def test_a_lost_state_of_the_pieces_is_seen(
 class Counting(SingleAgentObservationPreprocessor):
     """Divides by the number of observations so far, which it knows only after the first one."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.seen: dict[str, int] = {}
+        self.seen = {}
 
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation, episode):
         del episode
         self.seen["observations"] = self.seen.get("observations", 0) + 1
         return np.float32(observation / self.seen["observations"])
 
-    def get_state(self, *_: Any, **__: Any) -> dict[str, int]:
+    def get_state(self, *_, **__):
         return dict(self.seen)
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state):
         self.seen = dict(state)
 
 
-def test_a_piece_goes_back_to_an_empty_state() -> None:
+def test_a_piece_goes_back_to_an_empty_state():
     made = config(env_to_module_connector=lambda *_: [FlattenObservations(), Counting()])
     with made.build_algo() as algorithm:
         began = algorithm.get_state()
@@ -136,22 +130,22 @@ def test_a_piece_goes_back_to_an_empty_state() -> None:
 class Marked(SingleAgentObservationPreprocessor):
     """Adds up numbers of the episodes' ids, in what it shows as well."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.mark = 0
 
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation, episode):
         self.mark = (self.mark + zlib.crc32(episode.id_.encode())) % 101
         return observation + np.float32(self.mark)
 
-    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def get_state(self, *_, **__):
         return {"mark": self.mark}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.mark = state["mark"]
 
 
-def test_the_episodes_of_pieces_have_the_same_ids_in_every_run() -> None:
+def test_the_episodes_of_pieces_have_the_same_ids_in_every_run():
     """And in a restored one, which plays running episodes again."""
     made = config(env_to_module_connector=lambda *_: [FlattenObservations(), Marked()])
     with made.build_algo() as algorithm:
@@ -165,7 +159,7 @@ def test_the_episodes_of_pieces_have_the_same_ids_in_every_run() -> None:
         assert encode(again.get_state()["env_runners"]) == expected
 
 
-def test_the_mean_std_filter_as_a_piece_is_the_observation_filter() -> None:
+def test_the_mean_std_filter_as_a_piece_is_the_observation_filter():
     outcomes = []
     for settings in (
         {"observation_filter": "MeanStdFilter"},
@@ -179,7 +173,7 @@ def test_the_mean_std_filter_as_a_piece_is_the_observation_filter() -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_frames_are_stacked_from_zeros_on() -> None:
+def test_frames_are_stacked_from_zeros_on():
     asked = config(
         env_to_module_connector=lambda env: [FlattenObservations(), FrameStacking(num_frames=3)],
         module_to_env_connector=None,
@@ -193,7 +187,7 @@ def test_frames_are_stacked_from_zeros_on() -> None:
         assert (stacked[step, :2] == stacked[step - 1, 1:]).all()
 
 
-def test_pipelines_can_be_put_together() -> None:
+def test_pipelines_can_be_put_together():
     pipeline = ConnectorPipelineV2(connectors=[RunningScale()])
     pipeline.prepend(FlattenObservations())
     pipeline.append(PreviousReward())
@@ -220,7 +214,7 @@ def test_pipelines_can_be_put_together() -> None:
         (lambda: [FlattenObservations()] + [MeanStdFilter()] * 2, "same MeanStdFilter"),
     ],
 )
-def test_what_makes_no_pieces_is_told(made: Any, told: str) -> None:
+def test_what_makes_no_pieces_is_told(made, told):
     with pytest.raises(TrainerError, match=told):
         SingleAgentEnvRunner(config=config(env_to_module_connector=made))
 
@@ -228,11 +222,11 @@ def test_what_makes_no_pieces_is_told(made: Any, told: str) -> None:
 class Adding(ConnectorV2):
     """Adds a column to the batch."""
 
-    def __init__(self, **columns: Any) -> None:
+    def __init__(self, **columns):
         super().__init__()
         self.columns = columns
 
-    def __call__(self, *, batch: Any, **_: Any) -> Any:
+    def __call__(self, *, batch, **_):
         return {**batch, **self.columns}
 
 
@@ -246,7 +240,7 @@ class Adding(ConnectorV2):
         ("module_to_env", {"actions": []}, r"left \[\] under 'actions'"),
     ],
 )
-def test_columns_that_pieces_spoil_are_told(side: str, column: dict[str, Any], told: str) -> None:
+def test_columns_that_pieces_spoil_are_told(side, column, told):
     made = config(**{f"{side}_connector": lambda env: Adding(**column)})
     runner = SingleAgentEnvRunner(config=made)
     with pytest.raises(ConfigError, match=told):
@@ -254,7 +248,7 @@ def test_columns_that_pieces_spoil_are_told(side: str, column: dict[str, Any], t
     runner.stop()
 
 
-def test_what_pieces_cannot_do_is_told() -> None:
+def test_what_pieces_cannot_do_is_told():
     with pytest.raises(ConfigError, match="on_postprocess_trajectory"):
         config().training(learner_connector=lambda *_: []).validate()
     with config().build_algo() as algorithm, pytest.raises(ConfigError, match="pieces see"):

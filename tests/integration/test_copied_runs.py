@@ -1,13 +1,9 @@
 """A project that is copied or moved goes on in its new place, and leaves the old one alone."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +27,7 @@ class Counted(RLlibCallback):
     """Something that stays beside a recorder."""
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -39,14 +35,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def small(callbacks: list[Any]) -> PPOConfig:
+def small(callbacks):
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
     config.training(model={"fcnet_hiddens": [4]}).debugging(seed=3).callbacks(callbacks)
     return config
 
 
-def train_in(folder: Path, monkeypatch: pytest.MonkeyPatch, log: str = "log") -> Path:
+def train_in(folder, monkeypatch, log="log"):
     """Three iterations with everything that writes; the paths are relative, as in a script."""
     folder.mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(folder)
@@ -63,19 +59,17 @@ def train_in(folder: Path, monkeypatch: pytest.MonkeyPatch, log: str = "log") ->
     return folder / "saves" / "000003"
 
 
-def go_on(checkpoint: Path) -> None:
+def go_on(checkpoint):
     with PPO.from_checkpoint(checkpoint, allow_code=True) as algo:
         assert algo.training_iteration == 3
         algo.train()
 
 
-def iterations(file: Path) -> list[int]:
+def iterations(file):
     return [json.loads(line)["training_iteration"] for line in file.read_text().splitlines()]
 
 
-def test_a_copied_project_goes_on_in_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_project_goes_on_in_the_copy(tmp_path, monkeypatch):
     original, copy = tmp_path / "original", tmp_path / "elsewhere" / "copy"
     saved = train_in(original, monkeypatch)
     shutil.copytree(original, copy)
@@ -93,9 +87,7 @@ def test_a_copied_project_goes_on_in_the_copy(
     assert iterations(original / "log" / "results.jsonl") == [1, 2, 3, 4]
 
 
-def test_a_moved_project_goes_on_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moved_project_goes_on_where_it_is(tmp_path, monkeypatch):
     train_in(tmp_path / "original", monkeypatch, log=str(tmp_path / "logs"))
     (tmp_path / "original").rename(tmp_path / "moved")
     go_on(tmp_path / "moved" / "saves" / "000003")
@@ -104,9 +96,7 @@ def test_a_moved_project_goes_on_where_it_is(
     assert iterations(tmp_path / "logs" / "results.jsonl") == [1, 2, 3, 4], "it was not moved"
 
 
-def test_a_copied_checkpoint_goes_on_beside_the_copy_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_copied_checkpoint_goes_on_beside_the_copy_and_says_so(tmp_path, monkeypatch, caplog):
     saved = train_in(tmp_path / "original", monkeypatch)
     shutil.copytree(saved, tmp_path / "backup" / "good")
     before = contents(tmp_path / "original")
@@ -120,9 +110,7 @@ def test_a_copied_checkpoint_goes_on_beside_the_copy_and_says_so(
     assert str(tmp_path / "backup" / "results.jsonl") in "".join(told)
 
 
-def test_resume_of_a_copied_checkpoint_writes_beside_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_of_a_copied_checkpoint_writes_beside_the_copy(tmp_path, monkeypatch):
     saved = train_in(tmp_path / "original", monkeypatch)
     shutil.copytree(saved, tmp_path / "backup" / saved.name)
     before = contents(tmp_path / "original")
@@ -131,8 +119,8 @@ def test_resume_of_a_copied_checkpoint_writes_beside_the_copy(
     assert iterations(tmp_path / "backup" / "results.jsonl") == [4], "the logger writes it already"
 
 
-def test_a_mapping_of_paths_by_hand(tmp_path: Path) -> None:
-    def follow(saved_at: str, path: str, found_at: Path) -> Path:
+def test_a_mapping_of_paths_by_hand(tmp_path):
+    def follow(saved_at, path, found_at):
         with paths_following(saved_at, found_at):
             return moved_path(Path(path))
 
@@ -149,9 +137,7 @@ def test_a_mapping_of_paths_by_hand(tmp_path: Path) -> None:
         assert moved_path(Path("/a")) == Path("/a")
 
 
-def test_only_checkpoints_with_code_say_where_they_were_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_checkpoints_with_code_say_where_they_were_saved(tmp_path, monkeypatch):
     saved = train_in(tmp_path, monkeypatch)
     assert read_manifest(saved).metadata["saved_at"] == str(saved)
     periodic = read_code(saved, allow_code=True)["callbacks_class"][0]
@@ -170,9 +156,7 @@ def test_only_checkpoints_with_code_say_where_they_were_saved(
     ],
     ids=["object", "partial", "group"],
 )
-def test_evaluate_leaves_the_recordings_of_the_run_alone(
-    recorder: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_leaves_the_recordings_of_the_run_alone(recorder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with small([recorder(), Counted]).build_algo() as algo:
         algo.train()

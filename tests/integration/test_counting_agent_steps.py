@@ -1,9 +1,5 @@
 """Sizes of samples in agent steps: exact in the long run, whatever disturbs the run."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from checkpoints import encode
@@ -11,14 +7,14 @@ from tests.integration.test_golden_episodes_played import config as scripted
 from tests.integration.test_golden_episodes_played import state_of
 from tests.multi_agent_runs import everything, gaps, told, whole_state
 from tests.multi_agent_scripts import G17, play_step, started
-from trainer import Algorithm, DQNConfig, PPOConfig, RLModuleSpec
+from trainer import DQNConfig, PPOConfig, RLModuleSpec
 from trainer.env_runners.env_slot import EnvSlot
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.multi_agent_envs import MultiAgentCartPole
 
 
-def learning(num_env_runners: int = 0, num_envs: int = 1, **settings: Any) -> PPOConfig:
+def learning(num_env_runners=0, num_envs=1, **settings):
     """Three agents that always act, and ten agent steps per iteration."""
     made = scripted(G17, num_envs, num_env_runners=num_env_runners, **settings)
     made.rl_module(rl_module_spec=RLModuleSpec(model_config={"fcnet_hiddens": [4]}))
@@ -26,11 +22,11 @@ def learning(num_env_runners: int = 0, num_envs: int = 1, **settings: Any) -> PP
     return made.multi_agent(count_steps_by="agent_steps")
 
 
-def agent_steps(result: Any) -> int:
+def agent_steps(result):
     return sum(result["env_runners"]["num_agent_steps_sampled"].values())
 
 
-def ahead(algo: Algorithm) -> list[int]:
+def ahead(algo):
     """The agent steps that each slot made too many."""
     slots = algo.get_state("env_runners")["env_runners"]["slots"]
     return [slot.get("steps_ahead", 0) for slot in slots]
@@ -39,7 +35,7 @@ def ahead(algo: Algorithm) -> list[int]:
 # ---- G17
 
 
-def test_g17_by_hand_and_by_a_runner() -> None:
+def test_g17_by_hand_and_by_a_runner():
     episode, answers, credit = started(G17), iter(G17.steps[1:]), 0
     by_hand = []
     for _ in range(3):
@@ -52,11 +48,11 @@ def test_g17_by_hand_and_by_a_runner() -> None:
     assert [chunk.agent_steps() for chunk in by_hand] == [12, 9, 9]
     with scripted(G17).build_algo() as algo:
         samples = [algo.env_runner_group.sample_agent_steps(10) for _ in range(3)]
-    chunks: list[Any] = [chunk for sample in samples for chunk in sample.episodes]
+    chunks = [chunk for sample in samples for chunk in sample.episodes]
     assert [state_of(chunk) for chunk in chunks] == [state_of(chunk) for chunk in by_hand]
 
 
-def test_g17_iterations_play_4_3_and_3_env_steps() -> None:
+def test_g17_iterations_play_4_3_and_3_env_steps():
     with learning().build_algo() as algo:
         results, too_many = [], []
         for _ in range(3):
@@ -74,8 +70,8 @@ def test_g17_iterations_play_4_3_and_3_env_steps() -> None:
 
 
 @pytest.mark.process
-def test_g17_in_three_slots_is_the_same_however_they_are_spread() -> None:
-    def outcome(num_env_runners: int, num_envs: int) -> tuple[list[int], bytes]:
+def test_g17_in_three_slots_is_the_same_however_they_are_spread():
+    def outcome(num_env_runners, num_envs):
         with learning(num_env_runners, num_envs).build_algo() as algo:
             results = [algo.train() for _ in range(3)]
             return list(map(agent_steps, results)), encode([whole_state(algo), *map(told, results)])
@@ -86,13 +82,13 @@ def test_g17_in_three_slots_is_the_same_however_they_are_spread() -> None:
     assert outcome(3, 1) == alone
 
 
-def test_a_slot_that_is_far_ahead_plays_nothing() -> None:
+def test_a_slot_that_is_far_ahead_plays_nothing():
     with scripted(G17).build_algo() as algo:
         samples = [algo.env_runner_group.sample_agent_steps(1) for _ in range(4)]
     assert [sample.num_env_steps for sample in samples] == [1, 0, 0, 1]
 
 
-def test_an_iteration_without_rows_makes_no_update() -> None:
+def test_an_iteration_without_rows_makes_no_update():
     made = learning().training(train_batch_size=1, minibatch_size=1)
     with made.build_algo() as algo:
         updates = [algo.train()["learners"]["default_policy"] for _ in range(4)]
@@ -104,12 +100,12 @@ def test_an_iteration_without_rows_makes_no_update() -> None:
 # ---- with gaps, deaths, late agents
 
 
-def counting(num_env_runners: int = 0, num_envs: int = 2, **env_config: Any) -> PPOConfig:
+def counting(num_env_runners=0, num_envs=2, **env_config):
     made = gaps(num_env_runners, num_envs, **env_config)
     return made.multi_agent(count_steps_by="agent_steps")
 
 
-def test_what_is_played_and_what_is_asked_for_differ_by_what_slots_are_ahead() -> None:
+def test_what_is_played_and_what_is_asked_for_differ_by_what_slots_are_ahead():
     with counting(num_envs=3).build_algo() as algo:
         total = 0
         for number in range(1, 7):
@@ -118,12 +114,12 @@ def test_what_is_played_and_what_is_asked_for_differ_by_what_slots_are_ahead() -
             assert all(0 <= credit <= 2 for credit in ahead(algo))
 
 
-def test_what_slots_are_ahead_cannot_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_slots_are_ahead_cannot_be_forgotten(monkeypatch):
     """A control of what `tests/contract` says of restored runs."""
     expected = everything(counting())
     note = EnvSlot.note_steps_ahead
 
-    def forgetful(slot: EnvSlot) -> None:
+    def forgetful(slot):
         note(slot)
         slot.steps_ahead = 0
 
@@ -131,7 +127,7 @@ def test_what_slots_are_ahead_cannot_be_forgotten(monkeypatch: pytest.MonkeyPatc
     assert everything(counting()) != expected
 
 
-def test_whole_episodes_are_not_settled() -> None:
+def test_whole_episodes_are_not_settled():
     with counting().env_runners(batch_mode="complete_episodes").build_algo() as algo:
         steps = [agent_steps(algo.train()) for _ in range(3)]
         assert ahead(algo) == [0, 0]
@@ -141,16 +137,16 @@ def test_whole_episodes_are_not_settled() -> None:
 # ---- what else counts
 
 
-def test_a_runner_plays_a_fragment_of_agent_steps() -> None:
+def test_a_runner_plays_a_fragment_of_agent_steps():
     made = scripted(G17).env_runners(rollout_fragment_length=10)
     with made.multi_agent(count_steps_by="agent_steps").build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         chunks = [runner.sample() for _ in range(2)]
         chunks.append(runner.sample(num_timesteps=2))
     assert [sum(map(len, chunk)) for chunk in chunks] == [4, 3, 2]
 
 
-def test_an_evaluation_lasts_for_agent_steps() -> None:
+def test_an_evaluation_lasts_for_agent_steps():
     made = learning().evaluation(
         evaluation_duration=10, evaluation_duration_unit="timesteps", evaluation_num_env_runners=0
     )
@@ -162,8 +158,8 @@ def test_an_evaluation_lasts_for_agent_steps() -> None:
         assert found["num_module_steps_sampled"] == {"default_policy": 12}
 
 
-def test_replay_begins_to_learn_after_so_many_agent_steps() -> None:
-    def first_update(count_by: str) -> int:
+def test_replay_begins_to_learn_after_so_many_agent_steps():
+    def first_update(count_by):
         made = DQNConfig().environment(MultiAgentCartPole, env_config={"num_agents": 2})
         made.training(
             model={"fcnet_hiddens": [4]},
@@ -181,7 +177,7 @@ def test_replay_begins_to_learn_after_so_many_agent_steps() -> None:
     assert first_update("agent_steps") == 10
 
 
-def test_an_iteration_makes_so_many_agent_steps() -> None:
+def test_an_iteration_makes_so_many_agent_steps():
     made = learning().reporting(min_sample_timesteps_per_iteration=20)
     with made.build_algo() as algo:
         assert agent_steps(algo.train()) == 21
@@ -191,8 +187,8 @@ def test_an_iteration_makes_so_many_agent_steps() -> None:
     assert result["learners"]["__all_modules__"]["num_agent_steps_trained"] == 30
 
 
-def test_one_agent_makes_as_many_agent_steps_as_env_steps() -> None:
-    def outcome(count_by: str) -> bytes:
+def test_one_agent_makes_as_many_agent_steps_as_env_steps():
+    def outcome(count_by):
         made = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
         made.training(train_batch_size=20, minibatch_size=10, model={"fcnet_hiddens": [4]})
         made.multi_agent(count_steps_by=count_by).debugging(seed=2)

@@ -1,14 +1,10 @@
 """Curricula: every way to set tasks, undisturbed, killed, restored, and spread over processes."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import runpy
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gymnasium.wrappers import TimeLimit, TransformReward
@@ -16,14 +12,13 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 from callbacks import RLlibCallback, TaskLadder
 from checkpoints import encode
 from tests.small_runs import learnt, small_ppo
-from trainer import Algorithm, PPOConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import TaskCountdownEnv
 
 pytestmark = pytest.mark.process
 
 
-def wrapped_env(env_config: Any) -> Any:
+def wrapped_env(env_config):
     """The env with the tasks is two of gymnasium's wrappers deep."""
     return TransformReward(TimeLimit(TaskCountdownEnv(env_config), 17), lambda reward: reward)
 
@@ -33,21 +28,21 @@ class Watching(RLlibCallback):
 
     armed = Path(os.devnull) / "never"
 
-    def on_sample_end(self, *, samples: Any, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_sample_end(self, *, samples, metrics_logger, **kwargs):
         for chunk in samples:
             for info in chunk.get_infos()[1:]:
                 metrics_logger.log_value(
                     "tasks_played", info["task"], reduce=None, clear_on_reduce=True
                 )
 
-    def on_episode_end(self, *, episode: Any, prev_episode_chunks: Any, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, prev_episode_chunks, **kwargs):
         # In the middle of its life an episode may have got another task, and it says which it had
         # at first.
         first = [*prev_episode_chunks, episode][0]
         assert first.get_infos()[1]["task"] == episode.task == first.task
         episode.hist_data["first_task"] = [episode.task]
 
-    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_step(self, *, episode, **kwargs):
         if episode.t == 3 and self.armed.exists():
             try:
                 self.armed.unlink()  # of two runners, one succeeds
@@ -56,51 +51,51 @@ class Watching(RLlibCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killing(armed: Path) -> type[Watching]:
+def killing(armed):
     """Kills its process in mid-episode, once each time `armed` exists."""
 
     return type("Killing", (Watching,), {"armed": armed})
 
 
-def task_of_iteration(train_results: Any, env: Any, env_ctx: Any) -> int:
+def task_of_iteration(train_results, env, env_ctx):
     assert env_ctx.worker_index in (0, 1, 2)
     assert train_results["episode_reward_mean"] > 0  # an old key
     assert train_results["env_runners/num_episodes"] > 0
-    return train_results["training_iteration"]  # type: ignore[no-any-return]
+    return train_results["training_iteration"]
 
 
 class Steering(RLlibCallback):
     """The third way of the documents: a task for all envs, after every result."""
 
-    def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **kwargs):
         task = result["training_iteration"]
         algorithm.workers.foreach_worker(lambda ev: ev.foreach_env(lambda env: env.set_task(task)))
 
 
 class Broadcasting(RLlibCallback):
-    def on_train_result(self, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **kwargs):
         algorithm.env_runner_group.set_task(result["training_iteration"])
 
 
 class Drawing(RLlibCallback):
     """A task for each episode, and another one in the middle of it."""
 
-    def on_episode_created(self, *, episode: Any, env: Any, env_index: int, **kwargs: Any) -> None:
+    def on_episode_created(self, *, episode, env, env_index, **kwargs):
         number = int(episode.id_.rpartition("-")[2])
         env.envs[env_index].unwrapped.set_task(number % 3)
 
-    def on_episode_step(self, *, episode: Any, env: Any, env_index: int, **kwargs: Any) -> None:
+    def on_episode_step(self, *, episode, env, env_index, **kwargs):
         if episode.t == 2:
             env.envs[env_index].unwrapped.set_task(7)
 
 
-def by_hand(algo: Any) -> None:
+def by_hand(algo):
     """The second way of the documents: between two iterations."""
     task = algo.training_iteration
     algo.workers.foreach_worker(lambda ev: ev.foreach_env(lambda env: env.set_task(task)))
 
 
-WAYS: dict[str, Any] = {
+WAYS = {
     "env_task_fn": {"env_task_fn": task_of_iteration},
     "foreach_worker": {},
     "on_train_result": {"callbacks": Steering},
@@ -109,7 +104,7 @@ WAYS: dict[str, Any] = {
 }
 
 
-def config(way: str, num_env_runners: int, *, watching: Any = Watching, **more: Any) -> PPOConfig:
+def config(way, num_env_runners, *, watching=Watching, **more):
     settings = {**WAYS[way], **more}
     # 85 steps leave a remainder, so episodes are cut wherever they stand.
     made = small_ppo(num_env_runners, env=wrapped_env, num_slots=8, batch=85, minibatch_size=40)
@@ -118,7 +113,7 @@ def config(way: str, num_env_runners: int, *, watching: Any = Watching, **more: 
     return made.update_from_dict(settings)
 
 
-def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
+def iterate(algo, way, iterations):
     results = []
     for _ in range(iterations):
         results.append(algo.train())
@@ -127,11 +122,11 @@ def iterate(algo: Algorithm, way: str, iterations: int) -> list[Any]:
     return results
 
 
-def as_bytes(results: list[Any]) -> bytes:
+def as_bytes(results):
     return encode([{k: v for k, v in comparable(r).items() if k != "config"} for r in results])
 
 
-def episodes_of(results: list[Any]) -> bytes:
+def episodes_of(results):
     """Which tasks were played, by step and by episode, however envs are spread."""
     return encode(
         [
@@ -144,20 +139,20 @@ def episodes_of(results: list[Any]) -> bytes:
 class TaskAsDict(TaskCountdownEnv):
     """Its task is a dict; what it plays follows from `set_task` alone."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         super().__init__(env_config)
         self.settings = {"level": 0}
 
-    def get_task(self) -> Any:
+    def get_task(self):
         return self.settings
 
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         self.settings = task
         super().set_task(task["level"])
 
 
-def test_a_task_that_is_changed_in_place_is_set_like_a_new_one() -> None:
-    def next_level(results: Any, env: Any, context: Any) -> Any:
+def test_a_task_that_is_changed_in_place_is_set_like_a_new_one():
+    def next_level(results, env, context):
         task = env.get_task()
         task["level"] += 1
         return task
@@ -175,7 +170,7 @@ def test_a_task_that_is_changed_in_place_is_set_like_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
+def test_every_step_has_the_right_task_wherever_envs_live(way):
     outcomes = []
     for num_env_runners in (0, 2):
         with config(way, num_env_runners).build_algo() as algo:
@@ -201,9 +196,7 @@ def test_every_step_has_the_right_task_wherever_envs_live(way: str) -> None:
         pytest.param("set_task", marks=pytest.mark.slow),
     ],
 )
-def test_killed_and_restored_in_between_every_episode_has_the_right_task(
-    way: str, tmp_path: Path
-) -> None:
+def test_killed_and_restored_in_between_every_episode_has_the_right_task(way, tmp_path):
     armed = tmp_path / "armed"
     with config(way, 2, watching=killing(armed)).build_algo() as algo:
         first, rest = iterate(algo, way, 2), iterate(algo, way, 2)
@@ -227,20 +220,18 @@ def test_killed_and_restored_in_between_every_episode_has_the_right_task(
         assert (as_bytes(first), as_bytes(rest), learnt(other)) == expected
 
 
-def slots(algo: Algorithm) -> list[Any]:
-    return algo.get_state()["env_runners"]["slots"]  # type: ignore[no-any-return]
+def slots(algo):
+    return algo.get_state()["env_runners"]["slots"]
 
 
-def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(
-    tmp_path: Path,
-) -> None:
+def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(tmp_path):
     armed = tmp_path / "armed"
 
-    def deadly(train_results: Any, env: Any, env_ctx: Any) -> int:
+    def deadly(train_results, env, env_ctx):
         if (env_ctx.worker_index, env_ctx.vector_index) == (2, 3) and armed.exists():
             armed.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        return env_ctx.vector_index + task_of_iteration(train_results, env, env_ctx)  # type: ignore[no-any-return]
+        return env_ctx.vector_index + task_of_iteration(train_results, env, env_ctx)
 
     outcomes = []
     for should_kill in (False, True):
@@ -253,22 +244,20 @@ def test_a_runner_that_is_killed_while_it_asks_for_tasks_makes_no_difference(
     assert outcomes[0] == outcomes[1]
 
 
-def _forget_tasks(slot: dict[str, Any]) -> None:
+def _forget_tasks(slot):
     del slot["tasks"]
 
 
-def _forget_changes(slot: dict[str, Any]) -> None:
+def _forget_changes(slot):
     slot["tasks"] = [{**slot["tasks"][-1], "step": 0}]
 
 
-def _forget_when(slot: dict[str, Any]) -> None:
+def _forget_when(slot):
     slot["tasks"] = [{**entry, "step": 0} for entry in slot["tasks"]]
 
 
 @pytest.mark.parametrize("forget", [_forget_tasks, _forget_changes, _forget_when])
-def test_negative_control_without_its_tasks_an_episode_cannot_be_played_again(
-    forget: Callable[[dict[str, Any]], None],
-) -> None:
+def test_negative_control_without_its_tasks_an_episode_cannot_be_played_again(forget):
     way = "env_task_fn"
     with config(way, 0).build_algo() as algo:
         iterate(algo, way, 2)
@@ -283,7 +272,7 @@ def test_negative_control_without_its_tasks_an_episode_cannot_be_played_again(
             assert other.train()["fault_tolerance/num_episodes_lost"] >= 3
 
 
-def test_tasks_go_with_the_slots_into_another_number_of_runners(tmp_path: Path) -> None:
+def test_tasks_go_with_the_slots_into_another_number_of_runners(tmp_path):
     with config("foreach_worker", 2).build_algo() as algo:
         algo.train()
         algo.env_runner_group.set_tasks([1, 2, 3, 4, 5, 6, 7, 8])
@@ -301,10 +290,8 @@ def test_tasks_go_with_the_slots_into_another_number_of_runners(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("tasks", "of_fresh_slots"), [([4, 4], 4), ([4, 5], 0)])
-def test_fresh_slots_have_the_task_of_all_others_or_else_the_first_one(
-    tasks: list[int], of_fresh_slots: int
-) -> None:
-    def sized(num_envs: int) -> PPOConfig:
+def test_fresh_slots_have_the_task_of_all_others_or_else_the_first_one(tasks, of_fresh_slots):
+    def sized(num_envs):
         return config("foreach_worker", 0).env_runners(num_envs_per_env_runner=num_envs)
 
     with sized(2).build_algo() as algo:
@@ -319,7 +306,7 @@ def test_fresh_slots_have_the_task_of_all_others_or_else_the_first_one(
         assert set(result["env_runners/tasks_played"]) == {*tasks, of_fresh_slots}
 
 
-def test_a_state_from_before_there_were_tasks_can_be_restored() -> None:
+def test_a_state_from_before_there_were_tasks_can_be_restored():
     with config("foreach_worker", 0, watching=RLlibCallback).build_algo() as algo:
         algo.train()
         state = algo.get_state()
@@ -337,19 +324,17 @@ def test_a_state_from_before_there_were_tasks_can_be_restored() -> None:
         assert encode(algo.get_state()["learner"]) == expected
 
 
-def after_evaluation(train_results: Any, env: Any, env_ctx: Any) -> int:
+def after_evaluation(train_results, env, env_ctx):
     evaluated_at = train_results["evaluation/evaluated_at_iteration"]
     assert evaluated_at == train_results["training_iteration"]
     assert "config" not in train_results
-    return evaluated_at  # type: ignore[no-any-return]
+    return evaluated_at
 
 
-def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(
-    tmp_path: Path,
-) -> None:
+def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(tmp_path):
     heard = []
 
-    def hear(algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def hear(algorithm, result, **kwargs):
         heard.append(algorithm.env_runner_group.get_tasks())
 
     made = config("foreach_worker", 2, env_task_fn=after_evaluation).evaluation(
@@ -379,7 +364,7 @@ def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(
         assert expected
 
 
-def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes() -> None:
+def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes():
     with config("foreach_worker", 2).build_algo() as algo:
         group = algo.env_runner_group
         algo.train()
@@ -401,8 +386,8 @@ def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes
         ]
 
 
-def test_a_task_that_is_set_while_the_runner_samples_is_not_lost() -> None:
-    def set_task(**_: Any) -> None:
+def test_a_task_that_is_set_while_the_runner_samples_is_not_lost():
+    def set_task(**_):
         algo.env_runner_group.set_task(9)
 
     made = config("foreach_worker", 0).callbacks(Watching, on_sample_end=set_task)
@@ -412,14 +397,14 @@ def test_a_task_that_is_set_while_the_runner_samples_is_not_lost() -> None:
         assert set(algo.train()["env_runners/tasks_played"]) == {9}
 
 
-def test_an_iteration_that_is_undone_takes_its_tasks_back() -> None:
-    def raises_later(algorithm: Any, result: Any, **kwargs: Any) -> None:
+def test_an_iteration_that_is_undone_takes_its_tasks_back():
+    def raises_later(algorithm, result, **kwargs):
         by_hand(algorithm)
         if result["training_iteration"] == 2 and not tried:
             tried.append(True)
             raise ValueError("not yet")
 
-    tried: list[bool] = []
+    tried = []
     outcomes = []
     for num_env_runners in (0, 2):
         for skip in ([True], []):
@@ -436,15 +421,15 @@ def test_an_iteration_that_is_undone_takes_its_tasks_back() -> None:
     assert len(set(outcomes)) == 1
 
 
-def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path: Path) -> None:
+def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path):
     class Paid(TaskCountdownEnv):
         """Pays 1 in all for the tasks 0 and 1, nothing for task 2."""
 
-        def step(self, action: int) -> Any:
+        def step(self, action):
             observation, _, terminated, truncated, info = super().step(action)
             return observation, float(terminated and self.task < 2), terminated, truncated, info
 
-    def made() -> PPOConfig:
+    def made():
         ladder = TaskLadder([0, 1, 2], promote_at=0.8, demote_below=0.3, min_episodes=15)
         made = config("foreach_worker", 2).callbacks([ladder, Watching])
         return made.environment(Paid, env_config={"min_length": 3, "max_length": 6})
@@ -467,7 +452,7 @@ def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path: Path) ->
         assert (as_bytes(iterate(other, "", 4)), learnt(other)) == expected
 
 
-def test_the_example_reaches_the_longest_corridor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_reaches_the_longest_corridor(capsys):
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "curriculum.py"))
     levels = example["main"](iterations=12, num_env_runners=0)
     assert levels[0] == 0

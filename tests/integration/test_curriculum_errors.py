@@ -1,11 +1,6 @@
 """Curricula that go wrong: one clear error each, and nothing is half done."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from gymnasium.wrappers import TimeLimit
@@ -13,7 +8,7 @@ from gymnasium.wrappers import TimeLimit
 from callbacks import CallbackError, TaskLadder
 from checkpoints import StateError
 from tests.small_runs import known, small_ppo
-from trainer import ConfigError, PPOConfig, SerializationError, TaskError
+from trainer import ConfigError, SerializationError, TaskError
 from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
 
 pytestmark = pytest.mark.process
@@ -22,23 +17,23 @@ pytestmark = pytest.mark.process
 class HalfEnv(CountdownEnv):
     task = 0
 
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         self.task = task
 
 
-def wrapped_env(env_config: Any) -> Any:
+def wrapped_env(env_config):
     return TimeLimit(TaskCountdownEnv(env_config), 9)
 
 
-def config(num_env_runners: int = 0, env: Any = wrapped_env, **settings: Any) -> PPOConfig:
+def config(num_env_runners=0, env=wrapped_env, **settings):
     return small_ppo(num_env_runners, env=env, env_config={"refuses": 3}, **settings)
 
 
-def gives(task: Any) -> Callable[..., Any]:
+def gives(task):
     return lambda results, env, ctx: task if ctx.worker_index == 2 else 0
 
 
-def fails(results: Any, env: Any, ctx: Any) -> Any:
+def fails(results, env, ctx):
     raise KeyError("no such metric")
 
 
@@ -49,23 +44,21 @@ def fails(results: Any, env: Any, ctx: Any) -> Any:
         (lambda results, env: 1, "it cannot be called with three arguments. Write it as `def env_"),
     ],
 )
-def test_a_task_function_that_cannot_be_called_is_a_config_error(
-    function: Any, problem: str
-) -> None:
+def test_a_task_function_that_cannot_be_called_is_a_config_error(function, problem):
     with pytest.raises(ConfigError) as caught:
         config(env_task_fn=function).validate()
     assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_an_env_without_tasks_is_told_of_when_the_algorithm_is_built(num_env_runners: int) -> None:
+def test_an_env_without_tasks_is_told_of_when_the_algorithm_is_built(num_env_runners):
     with pytest.raises(
         TaskError, match=r"env_task_fn needs an env .* 'CountdownEnv' cannot: .*has"
     ):
         config(num_env_runners, CountdownEnv, env_task_fn=gives(1)).build_algo()
 
 
-def test_a_ladder_beside_a_task_function_is_refused_when_the_algorithm_is_built() -> None:
+def test_a_ladder_beside_a_task_function_is_refused_when_the_algorithm_is_built():
     ladder = TaskLadder([0, 1], promote_at=1.0)
     made = config(env_task_fn=gives(1)).callbacks([ladder])
     with pytest.raises(CallbackError, match=r"`env_task_fn=.* configure one of the two"):
@@ -73,7 +66,7 @@ def test_a_ladder_beside_a_task_function_is_refused_when_the_algorithm_is_built(
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_an_env_without_tasks_cannot_be_given_one(num_env_runners: int) -> None:
+def test_an_env_without_tasks_cannot_be_given_one(num_env_runners):
     with config(num_env_runners, CountdownEnv).build_algo() as algo:
         with pytest.raises(TaskError, match=r"set_task\(\) needs an env that can be given tasks"):
             algo.env_runner_group.set_task(1)
@@ -84,9 +77,7 @@ def test_an_env_without_tasks_cannot_be_given_one(num_env_runners: int) -> None:
         assert "task_stats" not in result["env_runners"]
 
 
-def test_an_env_that_cannot_tell_its_task_is_warned_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_env_that_cannot_tell_its_task_is_warned_of_once(caplog):
     with config(2, HalfEnv).build_algo() as algo:
         algo.env_runner_group.foreach_env(lambda env: env.set_task(1))
         algo.train()
@@ -107,8 +98,8 @@ def test_an_env_that_cannot_tell_its_task_is_warned_of_once(
     ],
 )
 def test_what_a_curriculum_raises_comes_out_of_train_which_is_undone(
-    function: Any, message: str, num_env_runners: int
-) -> None:
+    function, message, num_env_runners
+):
     with config(num_env_runners, env_task_fn=function).build_algo() as algo:
         before = known(algo)
         with pytest.raises(TaskError, match=message) as caught:
@@ -118,7 +109,7 @@ def test_what_a_curriculum_raises_comes_out_of_train_which_is_undone(
         assert algo.env_runner_group.num_remote_worker_restarts() == 0
 
 
-def test_a_task_function_without_a_return_is_told() -> None:
+def test_a_task_function_without_a_return_is_told():
     with config(0, env_task_fn=lambda results, env, ctx: None).build_algo() as algo:
         with pytest.raises(TaskError, match=r"returned None for sub-env 0.*is a `return` missing"):
             algo.train()
@@ -126,15 +117,13 @@ def test_a_task_function_without_a_return_is_told() -> None:
 
 
 class PickyEnv(TaskCountdownEnv):
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         if self.get_task() == 7:
             raise IndexError("no such level")
         return super().reset(**options)
 
 
-def test_an_env_that_fails_because_of_its_task_says_which(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_env_that_fails_because_of_its_task_says_which(caplog):
     made = config(2, env=PickyEnv, num_consecutive_env_runner_failures_tolerance=1)
     with made.build_algo() as algo:
         algo.train()
@@ -144,7 +133,7 @@ def test_an_env_that_fails_because_of_its_task_says_which(
     assert "task 7" in str(raised.value.__cause__)
 
 
-def test_the_runner_whose_env_refuses_is_named_and_all_others_are_put_back() -> None:
+def test_the_runner_whose_env_refuses_is_named_and_all_others_are_put_back():
     with config(2, env_task_fn=gives(3)).build_algo() as algo:
         with pytest.raises(TaskError, match="for sub-env 0 of env runner 2"):
             algo.train()
@@ -152,9 +141,7 @@ def test_the_runner_whose_env_refuses_is_named_and_all_others_are_put_back() -> 
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_a_broadcast_task_that_envs_refuse_is_an_error_until_another_one_is_set(
-    num_env_runners: int,
-) -> None:
+def test_a_broadcast_task_that_envs_refuse_is_an_error_until_another_one_is_set(num_env_runners):
     with config(num_env_runners).build_algo() as algo:
         algo.train()
         algo.env_runner_group.set_task(3)
@@ -167,14 +154,14 @@ def test_a_broadcast_task_that_envs_refuse_is_an_error_until_another_one_is_set(
         assert [task for of_runner in played for task in of_runner] == [2] * 4
 
 
-def test_tasks_for_another_number_of_envs_are_refused() -> None:
+def test_tasks_for_another_number_of_envs_are_refused():
     with config(2).build_algo() as algo:
         with pytest.raises(ConfigError, match="got 3 tasks for 4 sub-envs of 2 env runner"):
             algo.env_runner_group.set_tasks([1, 2, 4])
         assert algo.env_runner_group.get_tasks() == [0] * 4
 
 
-def test_a_task_that_cannot_travel_is_refused_at_once() -> None:
+def test_a_task_that_cannot_travel_is_refused_at_once():
     with config(2).build_algo() as algo:
         with pytest.raises(SerializationError, match="was not set: the task"):
             algo.env_runner_group.set_task(threading.Lock())
@@ -185,14 +172,12 @@ def test_a_task_that_cannot_travel_is_refused_at_once() -> None:
 class Level:
     """A task that is no plain data."""
 
-    def __float__(self) -> float:
+    def __float__(self):
         return 1.0
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_a_task_that_is_no_plain_data_can_be_played_but_not_saved(
-    num_env_runners: int, tmp_path: Path
-) -> None:
+def test_a_task_that_is_no_plain_data_can_be_played_but_not_saved(num_env_runners, tmp_path):
     with config(num_env_runners).build_algo() as algo:
         algo.env_runner_group.set_task(Level())
         algo.train()
@@ -203,9 +188,7 @@ def test_a_task_that_is_no_plain_data_can_be_played_but_not_saved(
         assert not (tmp_path / "checkpoint").exists()
 
 
-def test_saved_tasks_are_dropped_with_a_warning_if_the_env_knows_none(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_saved_tasks_are_dropped_with_a_warning_if_the_env_knows_none(caplog):
     with config().build_algo() as algo:
         state = algo.get_state()
     with config(env=CountdownEnv).build_algo() as other:

@@ -1,10 +1,7 @@
 """Evaluation by a user's function: what it is given, what becomes of what it returns."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import Any
 
 import pytest
 
@@ -24,24 +21,24 @@ from trainer.testing.envs import CorridorEnv, CountdownEnv
 pytestmark = pytest.mark.process
 
 
-def config(function: Any, env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
+def config(function, env=CountdownEnv, **settings):
     made = small_ppo(env=env, num_slots=2, batch=40)
     made.evaluation(evaluation_interval=1, custom_evaluation_function=function)
     return made.update_from_dict(settings)
 
 
-def without_arguments() -> dict[str, Any]:
+def without_arguments():
     return {"a": 1}
 
 
-def play_three_rounds(algorithm: Any, workers: Any) -> dict[str, Any]:
+def play_three_rounds(algorithm, workers):
     for _ in range(3):
         workers.foreach_worker(lambda worker: worker.sample(num_episodes=2))
     return {**summarize_episodes(collect_episodes(workers)), "foo": algorithm.training_iteration}
 
 
 @pytest.mark.parametrize("num_runners", [0, 2])
-def test_what_it_returns_is_in_the_result(num_runners: int) -> None:
+def test_what_it_returns_is_in_the_result(num_runners):
     made = config(play_three_rounds, evaluation_num_env_runners=num_runners)
     with made.build_algo() as algo:
         result = algo.train()
@@ -56,9 +53,9 @@ def test_what_it_returns_is_in_the_result(num_runners: int) -> None:
     assert comparable(by_hand) == comparable(evaluation), "the same moment, the same episodes"
 
 
-def test_each_runner_can_be_set_up_differently() -> None:
-    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
-        def use_another_length(worker: Any) -> None:
+def test_each_runner_can_be_set_up_differently():
+    def evaluate(algorithm, workers):
+        def use_another_length(worker):
             length = {1: 4, 2: 7}[worker.worker_index]
             worker.foreach_env(lambda env: setattr(env, "length", length))
 
@@ -71,8 +68,8 @@ def test_each_runner_can_be_set_up_differently() -> None:
         assert algo.train()["evaluation/lengths"] == [[4, 4], [7, 7]]
 
 
-def test_episodes_that_nobody_collects_are_reported_as_usual() -> None:
-    def evaluate(algorithm: Any, workers: Any) -> tuple[dict[str, Any], int, int]:
+def test_episodes_that_nobody_collects_are_reported_as_usual():
+    def evaluate(algorithm, workers):
         episodes = workers.foreach_env_runner(lambda runner: runner.sample(num_episodes=3))
         num_steps = sum(len(episode) for of_runner in episodes for episode in of_runner)
         return {"bar": {"deep": 1}}, num_steps, num_steps
@@ -86,11 +83,11 @@ def test_episodes_that_nobody_collects_are_reported_as_usual() -> None:
     assert evaluation["bar/deep"] == 1
 
 
-def test_metrics_can_be_taken_with_the_episodes_and_added_up_by_hand() -> None:
-    def log(metrics_logger: Any, episode: Any) -> None:
+def test_metrics_can_be_taken_with_the_episodes_and_added_up_by_hand():
+    def log(metrics_logger, episode):
         metrics_logger.log_value("my_length", len(episode))
 
-    def evaluate(algorithm: Any, workers: Any) -> tuple[Any, int, int]:
+    def evaluate(algorithm, workers):
         answers = workers.foreach_env_runner(
             lambda runner: (runner.sample(num_episodes=2), runner.get_metrics())
         )
@@ -111,12 +108,12 @@ def test_metrics_can_be_taken_with_the_episodes_and_added_up_by_hand() -> None:
 
 
 @pytest.mark.parametrize("collects", [False, True])
-def test_what_callbacks_log_is_reported_whoever_takes_the_episodes(collects: bool) -> None:
-    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+def test_what_callbacks_log_is_reported_whoever_takes_the_episodes(collects):
+    def evaluate(algorithm, workers):
         workers.foreach_env_runner(lambda runner: runner.sample(num_episodes=2))
         return {"collected": len(collect_episodes(workers)) if collects else 0}
 
-    def log(metrics_logger: Any, env_runner: Any) -> None:
+    def log(metrics_logger, env_runner):
         if env_runner.config.in_evaluation:
             metrics_logger.log_value("mine", 1, reduce="sum", clear_on_reduce=True)
 
@@ -127,15 +124,15 @@ def test_what_callbacks_log_is_reported_whoever_takes_the_episodes(collects: boo
         assert evaluation["env_runners/mine"] == 2
 
 
-def test_the_runner_of_the_main_process_can_be_called_itself() -> None:
-    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+def test_the_runner_of_the_main_process_can_be_called_itself():
+    def evaluate(algorithm, workers):
         runner = workers.local_worker()
         episodes = runner.sample(num_episodes=3)
         lengths = [record.length for record in collect_episodes(workers)]
         assert lengths == [len(episode) for episode in episodes]
         return {"lengths": lengths, "version": runner.weights_version}
 
-    def through_the_group(algorithm: Any, workers: Any) -> dict[str, Any]:
+    def through_the_group(algorithm, workers):
         episodes = workers.foreach_env_runner("sample", kwargs={"num_episodes": 3})[0]
         return {"lengths": [len(episode) for episode in episodes], "version": 0}
 
@@ -146,8 +143,8 @@ def test_the_runner_of_the_main_process_can_be_called_itself() -> None:
             assert found["lengths"] == expected["lengths"]
 
 
-def test_what_the_runner_of_the_main_process_has_played_itself_is_counted() -> None:
-    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+def test_what_the_runner_of_the_main_process_has_played_itself_is_counted():
+    def evaluate(algorithm, workers):
         return {"played": len(workers.local_env_runner.sample(num_episodes=3))}
 
     with config(evaluate).build_algo() as algo:
@@ -155,10 +152,10 @@ def test_what_the_runner_of_the_main_process_has_played_itself_is_counted() -> N
     assert evaluation["num_episodes"] == evaluation["env_runners/num_episodes"] == 3
 
 
-def test_a_killed_runner_plays_the_same_episodes_again() -> None:
-    def outcome(*, is_killed: bool) -> bytes:
-        def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
-            def kill_yourself(runner: Any) -> None:
+def test_a_killed_runner_plays_the_same_episodes_again():
+    def outcome(*, is_killed):
+        def evaluate(algorithm, workers):
+            def kill_yourself(runner):
                 if not runner.env.contexts[0].recreated_worker and is_killed:
                     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -176,8 +173,8 @@ def test_a_killed_runner_plays_the_same_episodes_again() -> None:
     assert outcome(is_killed=True) == outcome(is_killed=False)
 
 
-def test_it_does_not_disturb_training() -> None:
-    def weights(function: Any) -> bytes:
+def test_it_does_not_disturb_training():
+    def weights(function):
         with config(function, evaluation_num_env_runners=1).build_algo() as algo:
             for _ in range(2):
                 algo.train()
@@ -198,22 +195,22 @@ def test_it_does_not_disturb_training() -> None:
         (({"a": 1}, 2, -1), "returned -1 as num_agent_steps_sampled"),
     ],
 )
-def test_a_wrong_answer_is_told_and_the_iteration_undone(returned: Any, told: str) -> None:
+def test_a_wrong_answer_is_told_and_the_iteration_undone(returned, told):
     with config(lambda algorithm, workers: returned).build_algo() as algo:
         with pytest.raises(EvaluationError, match=told):
             algo.train()
         assert algo.training_iteration == 0
 
 
-def test_an_evaluation_that_calls_for_another_one_is_told() -> None:
+def test_an_evaluation_that_calls_for_another_one_is_told():
     with config(lambda algorithm, workers: algorithm.evaluate()).build_algo() as algo:
         with pytest.raises(TrainerError, match="would call itself for ever"):
             algo.train()
         assert algo.training_iteration == 0
 
 
-def test_what_it_raises_comes_out_as_it_is() -> None:
-    def evaluate(algorithm: Any, workers: Any) -> dict[str, Any]:
+def test_what_it_raises_comes_out_as_it_is():
+    def evaluate(algorithm, workers):
         raise KeyError("mine")
 
     with config(evaluate).build_algo() as algo, pytest.raises(KeyError, match="mine"):
@@ -223,7 +220,7 @@ def test_what_it_raises_comes_out_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"custom_evaluation_function": without_arguments}, r"it takes \(\) ->"),
+        ({"custom_evaluation_function": without_arguments}, r"it takes \(\),"),
         ({"custom_eval_function": lambda a, b, c: {}}, r"it takes \(a, b, c\)"),
         ({"custom_evaluation_function": "evaluate"}, "callable"),
         ({"evaluation_parallel_to_training": True}, "evaluation_num_env_runners=1 or more"),
@@ -245,6 +242,6 @@ def test_what_it_raises_comes_out_as_it_is() -> None:
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_told(settings: dict[str, Any], told: str) -> None:
+def test_settings_that_do_not_fit_are_told(settings, told):
     with pytest.raises(ConfigError, match=told):
         PPOConfig().environment(CountdownEnv).update_from_dict(settings).validate()

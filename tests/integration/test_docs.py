@@ -1,7 +1,5 @@
 """The documentation tells the truth: examples run, links lead somewhere, tables are up to date."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
@@ -10,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +29,7 @@ _FENCE = re.compile(r"^\s*```(.*)$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def script_of(page: Path) -> str:
+def script_of(page):
     """The python blocks of a page as one script whose line numbers are those of the page."""
     lines, language = [], None
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -45,7 +42,7 @@ def script_of(page: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def prose_of(page: Path) -> Iterator[str]:
+def prose_of(page):
     """The lines of a page that are not inside a block of code."""
     is_code = False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -55,17 +52,17 @@ def prose_of(page: Path) -> Iterator[str]:
             yield line
 
 
-def anchor_of(heading: str) -> str:
+def anchor_of(heading):
     """What a heading is called in links, as GitHub makes it."""
     text = heading.lstrip("#").strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
-def run_page(script: str, folder: str, output: str) -> None:
+def run_page(script, folder, output):
     """What a new process does: runs the script as its main program, in a folder of its own."""
     os.chdir(folder)
     with Path(output).open("wb") as file:
@@ -76,7 +73,7 @@ def run_page(script: str, folder: str, output: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def ended_page(page: Path, folder: Path) -> tuple[int | None, str]:
+def ended_page(page, folder):
     """How the examples of a page end, and what they print.
 
     They run in a process that has imported this library already: a new interpreter takes 0.5 s for
@@ -96,7 +93,7 @@ def ended_page(page: Path, folder: Path) -> tuple[int | None, str]:
     return process.exitcode, output.read_text(encoding="utf-8")
 
 
-def ended_here(page: Path, folder: Path) -> tuple[int, str]:
+def ended_here(page, folder):
     """As `ended_page`, in this process, which has imported Torch: that takes 3 s."""
     script = folder / "page.py"
     script.write_text(script_of(page), encoding="utf-8")
@@ -107,7 +104,7 @@ def ended_here(page: Path, folder: Path) -> tuple[int, str]:
     return 0, ""
 
 
-def ended_program(page: Path, folder: Path) -> tuple[int, str]:
+def ended_program(page, folder):
     """As `ended_page`, in a new interpreter."""
     script = folder / "page.py"
     script.write_text(script_of(page), encoding="utf-8")
@@ -126,7 +123,7 @@ def ended_program(page: Path, folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page).strip()], ids=name_of)
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run(page, tmp_path):
     run = ended_program if name_of(page) in PROGRAMS else ended_page
     if "import torch" in script_of(page):
         pytest.importorskip("torch")
@@ -135,7 +132,7 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     assert code == 0, f"{name_of(page)} (line numbers as in the page):\n{told}"
 
 
-def test_twenty_pages_and_more_print_no_warning(tmp_path: Path) -> None:
+def test_twenty_pages_and_more_print_no_warning(tmp_path):
     """They run with warnings as errors; the examples do, too, as all tests."""
     assert len([page for page in PAGES if script_of(page).strip()]) >= 20
     page = tmp_path / "warns.md"
@@ -145,7 +142,7 @@ def test_twenty_pages_and_more_print_no_warning(tmp_path: Path) -> None:
     assert "UserWarning: old" in told
 
 
-def test_a_page_that_fails_is_found(tmp_path: Path) -> None:
+def test_a_page_that_fails_is_found(tmp_path):
     page = tmp_path / "wrong.md"
     page.write_text("Text\n```python\nassert 1 == 2\n```\n", encoding="utf-8")
     code, told = ended_page(page, tmp_path)
@@ -153,7 +150,7 @@ def test_a_page_that_fails_is_found(tmp_path: Path) -> None:
     assert 'page.py", line 3' in told
 
 
-def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> None:
+def test_every_documentation_page_has_examples_or_is_known_to_have_none():
     without = {name_of(page) for page in PAGES if not script_of(page).strip()}
     assert without <= {
         "CHANGELOG.md",
@@ -172,7 +169,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none() -> Non
     }
 
 
-def test_the_commands_on_the_page_of_the_command_line_are_understood() -> None:
+def test_the_commands_on_the_page_of_the_command_line_are_understood():
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
@@ -183,7 +180,7 @@ def test_the_commands_on_the_page_of_the_command_line_are_understood() -> None:
         make_parser().parse_args(words)
 
 
-def test_the_forty_tasks_of_a_first_week_name_what_there_is() -> None:
+def test_the_forty_tasks_of_a_first_week_name_what_there_is():
     text = (ROOT / "docs" / "first-week.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
     assert [int(cells[0].strip("| ")) for cells in rows] == list(range(1, 41))
@@ -203,7 +200,7 @@ def test_the_forty_tasks_of_a_first_week_name_what_there_is() -> None:
         assert theirs == "–" or int(own) <= int(theirs), cells
 
 
-def broken_links_of(page: Path) -> Iterator[str]:
+def broken_links_of(page):
     for target in _LINK.findall("\n".join(prose_of(page))):
         if re.match(r"[a-z]+:", target):
             continue  # the world outside is not tested
@@ -217,7 +214,7 @@ def broken_links_of(page: Path) -> Iterator[str]:
                 yield target
 
 
-def test_links_of_pages_lead_somewhere(tmp_path: Path) -> None:
+def test_links_of_pages_lead_somewhere(tmp_path):
     broken = {name_of(page): [*broken_links_of(page)] for page in PAGES}
     assert {page: links for page, links in broken.items() if links} == {}
     (tmp_path / "other.md").write_text("# Here it is\n")
@@ -237,7 +234,7 @@ for script in sys.argv[1:]:
 """
 
 
-def test_the_pages_that_are_made_are_up_to_date() -> None:
+def test_the_pages_that_are_made_are_up_to_date():
     names = (
         "make_settings.py",
         "make_section_stubs.py",
@@ -257,14 +254,14 @@ def test_the_pages_that_are_made_are_up_to_date() -> None:
     assert done.stdout.splitlines() == ends, done.stderr
 
 
-def rows_of(page: str) -> Iterator[list[str]]:
+def rows_of(page):
     """The cells of all table rows of a page."""
     for line in prose_of(ROOT / "docs" / page):
         if line.startswith("| `"):
             yield [cell.strip() for cell in line.strip("| ").split(" | ")]
 
 
-def test_the_table_of_events_is_that_of_the_code() -> None:
+def test_the_table_of_events_is_that_of_the_code():
     rows = {cells[0].strip("`"): cells[1] for cells in rows_of("callback-events.md")}
     documented = {name: tuple(re.findall(r"`(\w+)`", cell)) for name, cell in rows.items()}
     events = {name: arguments for name, arguments in documented.items() if name.startswith("on_")}

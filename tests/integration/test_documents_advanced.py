@@ -7,11 +7,7 @@ long, is given from outside.
 # mypy: disable-error-code="override"
 # Callbacks of the documents have the arguments of older versions.
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +41,7 @@ from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "num_workers": 0,
     "train_batch_size": 70,
     "sgd_minibatch_size": 70,
@@ -57,14 +53,14 @@ SMALL: dict[str, Any] = {
 """Ten episodes of seven steps in each iteration."""
 
 
-def names_of(block: str, **given: Any) -> dict[str, Any]:
+def names_of(block, **given):
     """The names that a block leaves behind."""
-    names: dict[str, Any] = {"__name__": "__main__", **given}
+    names = {"__name__": "__main__", **given}
     exec(compile(block, "<block>", "exec"), names)
     return names
 
 
-def trained(settings: dict[str, Any], *, iterations: int, env: Any = CountdownEnv) -> list[Any]:
+def trained(settings, *, iterations, env=CountdownEnv):
     with PPO(config={**SMALL, **settings}, env=env) as algo:
         return [algo.train() for _ in range(iterations)]
 
@@ -77,10 +73,10 @@ class YourEnv(CountdownEnv):
 
     task = 0
 
-    def set_task(self, task: int) -> None:
+    def set_task(self, task):
         self.task = task
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         observation, _, terminated, truncated, infos = super().step(action)
         return observation, 20.0 * (1 + self.task), terminated, truncated, infos
 
@@ -89,7 +85,7 @@ EXPECTED_RETURNS = [{140.0}, {280.0}, {420.0}, {420.0}]
 """Mean 140: task 1. Mean of 140 and 280, 210: task 2, and so it stays."""
 
 
-def returns_of(result: Any) -> set[float]:
+def returns_of(result):
     return set(result["env_runners"]["hist_stats"]["episode_reward"])
 
 
@@ -97,11 +93,11 @@ class StopError(Exception):
     pass
 
 
-def test_tasks_are_set_between_iterations() -> None:
+def test_tasks_are_set_between_iterations():
     names = names_of(TASKS_BETWEEN_ITERATIONS, YourEnv=YourEnv)
-    reported: list[Any] = []
+    reported = []
 
-    def reporter(**result: Any) -> None:
+    def reporter(**result):
         reported.append(result)
         if len(reported) == 4:
             raise StopError
@@ -112,25 +108,25 @@ def test_tasks_are_set_between_iterations() -> None:
     assert [returns_of(result) for result in reported] == EXPECTED_RETURNS
 
 
-def test_tasks_are_set_by_a_callback() -> None:
+def test_tasks_are_set_by_a_callback():
     names = names_of(TASKS_BY_A_CALLBACK)
     param_space = {"env": YourEnv, "callbacks": names["MyCallbacks"]}
     results = trained(param_space, iterations=4, env=None)
     assert [returns_of(result) for result in results] == EXPECTED_RETURNS
 
 
-def test_tasks_follow_from_results() -> None:
+def test_tasks_follow_from_results():
     names = names_of(ENV_TASK_FN)
-    stub: Any = names["MyEnv"]
+    stub = names["MyEnv"]
 
-    class MyEnv(stub, CountdownEnv):  # type: ignore[misc]
+    class MyEnv(stub, CountdownEnv):
         """The document's class shows two methods; the others make an env of it."""
 
-        def __init__(self, env_config: Any) -> None:
+        def __init__(self, env_config):
             super().__init__(env_config)
             self.current_difficulty = 0
 
-        def step(self, action: int) -> Any:
+        def step(self, action):
             observation, _, *rest = super().step(action)
             return observation, float(self.current_difficulty), *rest
 
@@ -143,7 +139,7 @@ def test_tasks_follow_from_results() -> None:
 # ---- callbacks
 
 
-def test_recreated_workers_are_prepared_by_a_callback(tmp_path: Path) -> None:
+def test_recreated_workers_are_prepared_by_a_callback(tmp_path):
     armed = tmp_path / "armed"
     settings = {
         "num_workers": 1,
@@ -153,10 +149,10 @@ def test_recreated_workers_are_prepared_by_a_callback(tmp_path: Path) -> None:
         "callbacks": names_of(WORKERS_RECREATED)["MyCallbacks"],
     }
 
-    def properties(w: Any) -> list[str]:
+    def properties(w):
         return [name for name in vars(w) if name.startswith("_custom_property")]
 
-    made: Any = PPO(config={**SMALL, **settings}, env=FailingEnv)
+    made = PPO(config={**SMALL, **settings}, env=FailingEnv)
     with made as algo:
         for play in (algo.train, algo.evaluate):
             armed.touch()
@@ -166,21 +162,21 @@ def test_recreated_workers_are_prepared_by_a_callback(tmp_path: Path) -> None:
             assert group.foreach_worker(properties) == [[f"_custom_property_for_{purpose}"]]
 
 
-def test_the_tip_to_tell_evaluation_by_the_workers_config() -> None:
-    events: list[str] = []
+def test_the_tip_to_tell_evaluation_by_the_workers_config():
+    events = []
 
     class Telling(DefaultCallbacks):
-        def on_episode_start(self, *, worker: Any, **kwargs: Any) -> None:
+        def on_episode_start(self, *, worker, **kwargs):
             events.append("evaluation" if worker.policy_config["in_evaluation"] else "training")
 
-        def on_episode_end(self, *, worker: Any, episode: Any, **kwargs: Any) -> None:
+        def on_episode_end(self, *, worker, episode, **kwargs):
             is_evaluation = worker.policy_config["in_evaluation"]
             assert episode.id_.startswith("evaluation" if is_evaluation else "training")
 
-        def on_evaluate_start(self, *, algorithm: Any, **kwargs: Any) -> None:
+        def on_evaluate_start(self, *, algorithm, **kwargs):
             events.append("start")
 
-        def on_evaluate_end(self, *, algorithm: Any, **kwargs: Any) -> None:
+        def on_evaluate_end(self, *, algorithm, **kwargs):
             events.append("end")
 
     settings = {"callbacks": Telling, "evaluation_interval": 1, "evaluation_duration": 2}
@@ -188,11 +184,11 @@ def test_the_tip_to_tell_evaluation_by_the_workers_config() -> None:
     assert events == ["training"] * 10 + ["start", "evaluation", "evaluation", "end"]
 
 
-def custom_callbacks(called: list[str]) -> dict[str, type[DefaultCallbacks]]:
+def custom_callbacks(called):
     """The classes that the document names."""
 
-    def made(name: str) -> type[DefaultCallbacks]:
-        def on_train_result(self: Any, *, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def made(name):
+        def on_train_result(self, *, algorithm, result, **kwargs):
             called.append(name)
 
         return type(name, (DefaultCallbacks,), {"on_train_result": on_train_result})
@@ -204,8 +200,8 @@ def custom_callbacks(called: list[str]) -> dict[str, type[DefaultCallbacks]]:
 
 
 @pytest.mark.parametrize("join", [make_multi_callbacks, MultiCallbacks])
-def test_several_classes_are_called_in_their_order(join: Any) -> None:
-    called: list[str] = []
+def test_several_classes_are_called_in_their_order(join):
+    called = []
     classes = custom_callbacks(called)
     config = PPOConfig().update_from_dict(SMALL).environment(CountdownEnv)
     names_of(MULTI_CALLBACKS, config=config, make_multi_callbacks=join, **classes)
@@ -214,11 +210,11 @@ def test_several_classes_are_called_in_their_order(join: Any) -> None:
     assert called == list(classes)
 
 
-def test_any_callback_reaches_the_worker_of_its_process() -> None:
-    seen: list[bool] = []
+def test_any_callback_reaches_the_worker_of_its_process():
+    seen = []
 
     class Asking(DefaultCallbacks):
-        def on_postprocess_trajectory(self, *, worker: Any, policies: Any, **kwargs: Any) -> None:
+        def on_postprocess_trajectory(self, *, worker, policies, **kwargs):
             found = names_of(GLOBAL_WORKER)["rollout_worker"]
             seen.append(
                 found is worker
@@ -234,11 +230,11 @@ def test_any_callback_reaches_the_worker_of_its_process() -> None:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_the_configs_of_exploration_run(number: int) -> None:
+def test_the_configs_of_exploration_run(number):
     settings = dicts_in(EXPLORATION, begins_with="explore")[number]
     kind = settings.get("exploration_config", {}).get("type")
     # "a) DQN …, b) DQN Soft-Q …, c) all policy-gradient algos"
-    algorithm: Any = DQN if kind in ("EpsilonGreedy", "SoftQ") else PPO
+    algorithm = DQN if kind in ("EpsilonGreedy", "SoftQ") else PPO
     outside = {name: SMALL[name] for name in ("num_workers", "model", "seed")}
     if algorithm is DQN:
         outside |= {"train_batch_size": 8, "min_sample_timesteps_per_iteration": 20}
@@ -259,7 +255,7 @@ def test_the_configs_of_exploration_run(number: int) -> None:
     assert len(actions[False]) == 1
 
 
-def test_the_placeholder_of_the_exploration_config_is_named_as_unknown() -> None:
+def test_the_placeholder_of_the_exploration_config_is_named_as_unknown():
     with pytest.raises(ConfigError, match="StochasticSampling has no argument 'constructor_arg'"):
         names_of(EXPLORATION_CALL)["config"].validate()
 
@@ -275,7 +271,7 @@ _DICTS = [config for block in EVALUATION_DICTS for config in dicts_in(block)]
 _DICTS[-1] = {**_DICTS[-2], **_DICTS[-1]}  # "same settings as above, plus"
 
 
-def under_new_names(settings: dict[str, Any]) -> str:
+def under_new_names(settings):
     """An older page says the same with older names."""
     given = AlgorithmConfig().update_from_dict(settings).given_settings()
     return repr(sorted((name, repr(value)) for name, value in given.items()))
@@ -284,25 +280,23 @@ def under_new_names(settings: dict[str, Any]) -> str:
 _EVALUATIONS = {under_new_names(settings): settings for settings in [*_CALLS, *_DICTS]}
 
 
-def name_of(settings: dict[str, Any]) -> str:
+def name_of(settings):
     short = {name.removeprefix("evaluation_"): value for name, value in settings.items()}
     return "-".join(f"{name}={value}" for name, value in short.items())
 
 
 @pytest.mark.parametrize("settings", _EVALUATIONS.values(), ids=name_of)
-def test_the_configs_of_evaluation_do_what_is_printed_beside_them(
-    settings: dict[str, Any],
-) -> None:
+def test_the_configs_of_evaluation_do_what_is_printed_beside_them(settings):
     is_parallel = settings.get("evaluation_parallel_to_training", False)
     interval = settings.get("evaluation_interval", 1)
     outside = {**SMALL, "evaluation_interval": interval}
     if is_parallel and "evaluation_num_workers" not in settings:
         outside["evaluation_num_workers"] = 1
-    results: list[Any] = []
+    results = []
 
     with PPO(config={**outside, **settings}, env=CountdownEnv) as algo:
 
-        def is_evaluated() -> bool:
+        def is_evaluated():
             results.append(algo.train())
             return "evaluation" in results[-1]
 
@@ -324,15 +318,15 @@ def test_the_configs_of_evaluation_do_what_is_printed_beside_them(
 
 
 @pytest.mark.parametrize("is_custom", [True, False])
-def test_an_evaluation_has_the_metrics_that_are_printed(is_custom: bool) -> None:
-    def custom_eval_function(algorithm: Any, eval_workers: Any) -> dict[str, Any]:
+def test_an_evaluation_has_the_metrics_that_are_printed(is_custom):
+    def custom_eval_function(algorithm, eval_workers):
         assert eval_workers is algorithm.evaluation_workers
         eval_workers.foreach_worker(lambda worker: len(worker.sample(num_episodes=3)))
         metrics = summarize_episodes(collect_episodes(workers=eval_workers))
         metrics["foo"] = 1
         return metrics
 
-    settings: dict[str, Any] = {"evaluation_interval": 1, "evaluation_duration": 3}
+    settings = {"evaluation_interval": 1, "evaluation_duration": 3}
     if is_custom:
         settings["custom_eval_function"] = custom_eval_function
     evaluation = trained(settings, iterations=1)[0]["evaluation"]

@@ -4,13 +4,10 @@ The blocks are in `tests/document_blocks.py`. What they leave at its default is 
 outside, so that a test takes seconds.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
@@ -34,9 +31,7 @@ from trainer.testing.envs import CountdownEnv
 pytestmark = pytest.mark.process
 
 
-def run(
-    block: str, monkeypatch: pytest.MonkeyPatch, *, around: Any = None, **settings: Any
-) -> dict[str, Any]:
+def run(block, monkeypatch, *, around=None, **settings):
     """The names that a block leaves behind; its algorithm is stopped.
 
     Args:
@@ -47,13 +42,13 @@ def run(
     """
     make = PPOConfig.__init__
 
-    def make_small(config: PPOConfig, *args: Any, **kwargs: Any) -> None:
+    def make_small(config, *args, **kwargs):
         make(config, *args, **kwargs)
         small = {"train_batch_size": 400, "num_epochs": 1, "model": {"fcnet_hiddens": [8]}}
         config.update_from_dict({**small, "seed": 0, **settings})
 
     monkeypatch.setattr(PPOConfig, "__init__", make_small)
-    names: dict[str, Any] = {"__name__": "__main__", **(around or {})}
+    names = {"__name__": "__main__", **(around or {})}
     try:
         exec(compile(block, "<block>", "exec"), names)
     finally:
@@ -75,7 +70,7 @@ PPOConfig.__init__ = make_small
 """
 
 
-def test_what_processes_print_appears() -> None:
+def test_what_processes_print_appears():
     # A script without a guard, with the default of two processes, whose output is the script's.
     # The ends of their lines may fall between each other's.
     done = subprocess.run(
@@ -88,9 +83,7 @@ def test_what_processes_print_appears() -> None:
 
 
 @pytest.mark.parametrize("block", [LAMBDA, CLASS_WITHOUT_STATE])
-def test_the_returns_of_all_episodes_are_printed(
-    block: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_returns_of_all_episodes_are_printed(block, monkeypatch, capsys):
     ppo = run(block, monkeypatch, num_env_runners=0)["ppo"]
     lines = capsys.readouterr().out.splitlines()
     assert all(re.fullmatch(r"Episode done\. R=\d+\.0", line) for line in lines)
@@ -98,9 +91,7 @@ def test_the_returns_of_all_episodes_are_printed(
 
 
 @pytest.mark.parametrize("block", [CLASS_WITH_STATE, CLASS_WITH_STATE_AND_SUPER])
-def test_the_stateful_class_adds_up(
-    block: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_stateful_class_adds_up(block, monkeypatch, capsys):
     # One runner, so that there is one sum.
     ppo = run(block, monkeypatch, num_env_runners=0)["ppo"]
     total = 0.0
@@ -113,9 +104,7 @@ def test_the_stateful_class_adds_up(
     assert len(lines) == ppo.counters.played.num_episodes > 5
 
 
-def test_the_chain_calls_classes_then_functions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_chain_calls_classes_then_functions(monkeypatch, capsys):
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(train_batch_size=200, num_epochs=1)
     run(CHAIN, monkeypatch, around={"config": config, "RLlibCallback": RLlibCallback})
@@ -126,9 +115,7 @@ def test_the_chain_calls_classes_then_functions(
     assert capsys.readouterr().out.splitlines() == promised
 
 
-def test_both_ways_to_log_acrobots_angle_give_the_same_means(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_ways_to_log_acrobots_angle_give_the_same_means(monkeypatch, capsys):
     means, printed = [], []
     for block in (ACROBOT_TEMPORARY_DATA, ACROBOT_CUSTOM_DATA):
         with monkeypatch.context() as changed:
@@ -146,13 +133,11 @@ def test_both_ways_to_log_acrobots_angle_give_the_same_means(
     assert all(re.search(r"theta1_mean=-?\d+\.\d+ R=-\d+\.\d+$", line) for line in printed[0])
 
 
-def test_the_replay_buffer_is_written_to_disk(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_replay_buffer_is_written_to_disk(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     make = DQNConfig.__init__
 
-    def make_small(config: DQNConfig) -> None:
+    def make_small(config):
         make(config)
         # Many steps for each request: a request costs more than what is learnt after it.
         config.env_runners(rollout_fragment_length=50).training(model={"fcnet_hiddens": [8]})
@@ -175,7 +160,7 @@ def test_the_replay_buffer_is_written_to_disk(
     assert names["ormsgpack"].packb(buffer.get_state(), option=option) == written
 
 
-def test_every_event_of_the_overview_is_there_with_its_arguments() -> None:
+def test_every_event_of_the_overview_is_there_with_its_arguments():
     for scope, events in TREE.items():
         for name, arguments in events.items():
             assert EVENTS[name].scope == scope
@@ -183,10 +168,10 @@ def test_every_event_of_the_overview_is_there_with_its_arguments() -> None:
             assert callable(getattr(RLlibCallback, name))
 
 
-def test_the_tip_to_tell_training_from_evaluation_holds() -> None:
-    seen: dict[str, bool] = {}
+def test_the_tip_to_tell_training_from_evaluation_holds():
+    seen = {}
 
-    def note(episode: Any, env_runner: Any) -> None:
+    def note(episode, env_runner):
         seen[episode.id_] = env_runner.config.in_evaluation
 
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
@@ -198,10 +183,10 @@ def test_the_tip_to_tell_training_from_evaluation_holds() -> None:
     assert all(flag == episode_id.startswith("evaluation") for episode_id, flag in seen.items())
 
 
-def test_the_first_example_counts_episodes_that_were_cut_into_chunks() -> None:
+def test_the_first_example_counts_episodes_that_were_cut_into_chunks():
     page = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text(encoding="utf-8")
     example = page.partition("```python\n")[2].partition("\nseen = []")[0]
-    names: dict[str, Any] = {"__name__": "example"}
+    names = {"__name__": "example"}
     exec(example, names)
     lengths = {"min_length": 30, "max_length": 30}
     config = PPOConfig().environment(CountdownEnv, env_config=lengths)

@@ -4,11 +4,7 @@ They have no end of their own, and train for long: a stop criterion and small ba
 outside.
 """
 
-from __future__ import annotations
-
 import functools
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +15,12 @@ from tests.document_blocks_tune import (
 )
 from tests.integration.test_documents_advanced import EXPECTED_RETURNS
 from tests.integration.test_documents_advanced import YourEnv as Paying
-from trainer import PPO, PPOConfig
-from trainer.tune import ResultGrid, RunConfig, TuneConfig, Tuner, trainables, tuner
+from trainer import PPO
+from trainer.tune import RunConfig, TuneConfig, Tuner, trainables, tuner
 
 pytestmark = pytest.mark.process
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "num_workers": 0,
     "train_batch_size": 70,
     "minibatch_size": 70,
@@ -38,13 +34,13 @@ SMALL: dict[str, Any] = {
 class YourEnv(Paying):
     """The same, and it says its task."""
 
-    def get_task(self) -> int:
+    def get_task(self):
         return self.task
 
 
-def grid_of(block: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> ResultGrid:
+def grid_of(block, monkeypatch, folder):
     """The results of a block's experiment, which ends after four rows."""
-    grids: list[ResultGrid] = []
+    grids = []
     fit = Tuner.fit
     monkeypatch.setattr(Tuner, "fit", lambda self: grids.append(fit(self)))
     monkeypatch.setattr(
@@ -62,22 +58,18 @@ def grid_of(block: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Result
 
 
 @pytest.mark.parametrize("block", [FUNCTION_WITH_REPORTER, FUNCTION_THAT_REPORTS])
-def test_a_curriculum_in_a_function_runs(
-    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_curriculum_in_a_function_runs(block, tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.PPO", lambda config, env: PPO(config={**config, **SMALL}, env=env))
     (result,) = grid_of(block, monkeypatch, tmp_path)
     returns = [set(row["env_runners"]["hist_stats"]["episode_reward"]) for row in result.rows()]
     assert returns == EXPECTED_RETURNS
 
 
-def test_an_algorithm_by_name_with_callbacks_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_algorithm_by_name_with_callbacks_runs(tmp_path, monkeypatch):
     given = trainables.algorithm_config
 
-    def small(algorithm: Any, config: Any, source: Any) -> PPOConfig:
-        return given(algorithm, {**config, **SMALL}, source=source)  # type: ignore[return-value]
+    def small(algorithm, config, source):
+        return given(algorithm, {**config, **SMALL}, source=source)
 
     monkeypatch.setattr(trainables, "algorithm_config", small)
     monkeypatch.setattr(tuner, "TuneConfig", functools.partial(TuneConfig, in_process=True))

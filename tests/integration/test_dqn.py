@@ -1,7 +1,5 @@
 """DQN as a whole: how much it learns when, callbacks on its batches, and all or nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -19,7 +17,7 @@ from trainer.testing.envs import ContinuousEnv, CountdownEnv
 CAPACITY = 100
 
 
-def config(env: Any = CountdownEnv, **settings: Any) -> DQNConfig:
+def config(env=CountdownEnv, **settings):
     made = (
         DQNConfig()
         .environment(env)
@@ -40,7 +38,7 @@ def config(env: Any = CountdownEnv, **settings: Any) -> DQNConfig:
 # ---- how much is learnt when
 
 
-def test_learning_starts_after_enough_steps_with_one_update_per_round() -> None:
+def test_learning_starts_after_enough_steps_with_one_update_per_round():
     with config(min_sample_timesteps_per_iteration=2).build_algo() as algo:
         updates = []
         for _ in range(13):
@@ -55,9 +53,7 @@ def test_learning_starts_after_enough_steps_with_one_update_per_round() -> None:
     # 2 steps per round, 8 rows per update.
     [(4, [1, 2, 3, 4]), (8, [2, 4, 6, 8]), (3, [0, 1, 2, 3]), (0.5, [0] * 4), (1, [0, 0, 0, 1])],
 )
-def test_training_intensity_is_rows_learnt_per_step_sampled(
-    intensity: float, expected: list[int]
-) -> None:
+def test_training_intensity_is_rows_learnt_per_step_sampled(intensity, expected):
     settings = {"training_intensity": intensity, "num_steps_sampled_before_learning_starts": 0}
     with config(min_sample_timesteps_per_iteration=2, **settings).build_algo() as algo:
         updates = []
@@ -69,7 +65,7 @@ def test_training_intensity_is_rows_learnt_per_step_sampled(
     assert updates == expected
 
 
-def test_what_is_left_over_is_carried_on_without_loss() -> None:
+def test_what_is_left_over_is_carried_on_without_loss():
     with config(training_intensity=0.3, train_batch_size=7).build_algo() as algo:
         for _ in range(5):
             algo.train()
@@ -79,7 +75,7 @@ def test_what_is_left_over_is_carried_on_without_loss() -> None:
         assert algo.counters.num_rows_owed == pytest.approx(paid % 7)
 
 
-def test_a_buffer_smaller_than_the_start_of_learning_is_learnt_from_when_it_is_full() -> None:
+def test_a_buffer_smaller_than_the_start_of_learning_is_learnt_from_when_it_is_full():
     settings = {"replay_buffer_config": {"capacity": 10}}
     with config(min_sample_timesteps_per_iteration=2, **settings).build_algo() as algo:
         for _ in range(10):
@@ -88,7 +84,7 @@ def test_a_buffer_smaller_than_the_start_of_learning_is_learnt_from_when_it_is_f
         assert len(algo.local_replay_buffer) == 10
 
 
-def test_results_tell_of_the_buffer_and_of_learning() -> None:
+def test_results_tell_of_the_buffer_and_of_learning():
     with config().build_algo() as algo:
         for _ in range(3):
             result = algo.train()
@@ -114,24 +110,24 @@ def test_results_tell_of_the_buffer_and_of_learning() -> None:
 class Shifted(gymnasium.Env[Any, Any]):
     """One step; the observation names the action that pays 1. Actions count from 5."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.observation_space = spaces.Dict(
             {"which": spaces.Discrete(3), "noise": spaces.Box(-1.0, 1.0, (2,))}
         )
         self.action_space = spaces.Discrete(3, start=5)
-        self._obs: Any = None
+        self._obs = None
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         noise = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         self._obs = {"which": np.int64(self.np_random.integers(3)), "noise": noise}
         return self._obs, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return self._obs, float(action == 5 + self._obs["which"]), True, False, {}
 
 
-def test_nested_observations_and_actions_that_do_not_count_from_0() -> None:
+def test_nested_observations_and_actions_that_do_not_count_from_0():
     settings = {"lr": 0.02, "min_sample_timesteps_per_iteration": 500, "epsilon": 0.2}
     made = config(Shifted, **settings)
     made.evaluation(evaluation_duration=30, evaluation_config={"explore": False})
@@ -147,7 +143,7 @@ class OwnModule(QModule):
 
 
 @pytest.mark.parametrize("own", [None, QModule, OwnModule])
-def test_the_settings_of_the_network_reach_it_and_those_derived_from_it(own: Any) -> None:
+def test_the_settings_of_the_network_reach_it_and_those_derived_from_it(own):
     made = config(dueling=False, num_atoms=3, v_min=0.0, v_max=8.0)
     made.rl_module(rl_module_spec=RLModuleSpec(module_class=own, model_config={}))
     with made.build_algo() as algo:
@@ -157,7 +153,7 @@ def test_the_settings_of_the_network_reach_it_and_those_derived_from_it(own: Any
         algo.train()
 
 
-def test_actions_that_have_no_values_are_refused() -> None:
+def test_actions_that_have_no_values_are_refused():
     with pytest.raises(UnsupportedSpaceError, match=r"needs a Discrete action space.*Use PPO"):
         config(ContinuousEnv).build_algo()
 
@@ -165,10 +161,10 @@ def test_actions_that_have_no_values_are_refused() -> None:
 # ---- callbacks
 
 
-def test_every_update_shows_its_batch_and_takes_what_was_changed() -> None:
-    shown: list[int] = []
+def test_every_update_shows_its_batch_and_takes_what_was_changed():
+    shown = []
 
-    def no_reward(policy: Any, train_batch: Any, result: dict[str, Any]) -> None:
+    def no_reward(policy, train_batch, result):
         shown.append(train_batch.count)
         train_batch["rewards"][:] = 0.0
         train_batch["discounts"][:] = 0.0
@@ -187,8 +183,8 @@ def test_every_update_shows_its_batch_and_takes_what_was_changed() -> None:
     assert outcomes[1] < 0.2 < outcomes[0]
 
 
-def test_a_batch_that_cannot_be_learnt_from_is_blamed_on_the_callback() -> None:
-    def spoil(policy: Any, train_batch: Any, result: Any) -> None:
+def test_a_batch_that_cannot_be_learnt_from_is_blamed_on_the_callback():
+    def spoil(policy, train_batch, result):
         train_batch["weights"] = train_batch["weights"][:3]
 
     with (
@@ -198,10 +194,10 @@ def test_a_batch_that_cannot_be_learnt_from_is_blamed_on_the_callback() -> None:
         algo.train()
 
 
-def test_rewritten_rewards_reach_the_buffer_and_not_the_reported_return() -> None:
-    columns: set[str] = set()
+def test_rewritten_rewards_reach_the_buffer_and_not_the_reported_return():
+    columns = set()
 
-    def plus_one(postprocessed_batch: Any, **_: Any) -> None:
+    def plus_one(postprocessed_batch, **_):
         columns.update(postprocessed_batch)
         postprocessed_batch["rewards"] += 1.0
 
@@ -227,7 +223,7 @@ class Overflowing(CountdownEnv):
 
     pays_too_much = False
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, *rest = super().step(action)
         return observation, 1e30 if type(self).pays_too_much else reward, *rest
 
@@ -240,10 +236,10 @@ class Overflowing(CountdownEnv):
         ("on_episode_end", KeyboardInterrupt()),
     ],
 )
-def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: BaseException) -> None:
+def test_an_iteration_that_fails_is_undone_and_made_again(event, error):
     armed = {"left": 0}
 
-    def fail(**_: Any) -> None:
+    def fail(**_):
         armed["left"] -= 1
         if armed["left"] == 0:
             raise error
@@ -270,7 +266,7 @@ def test_an_iteration_that_fails_is_undone_and_made_again(event: str, error: Bas
         assert encode({**mine, "config": 0}) == encode({**other, "config": 0})
 
 
-def test_a_loss_that_is_no_number_is_an_error_that_changes_nothing() -> None:
+def test_a_loss_that_is_no_number_is_an_error_that_changes_nothing():
     made = config(Overflowing, td_error_loss_fn="mse")
     with made.build_algo() as algo:
         algo.train()
@@ -287,10 +283,10 @@ def test_a_loss_that_is_no_number_is_an_error_that_changes_nothing() -> None:
         assert np.isfinite(algo.train()["learners"]["default_policy"]["total_loss"])
 
 
-def test_an_evaluation_within_an_iteration_does_not_make_it_forget_what_to_undo() -> None:
+def test_an_evaluation_within_an_iteration_does_not_make_it_forget_what_to_undo():
     fails = {"now": False}
 
-    def evaluate_then_fail(algorithm: Any, **_: Any) -> None:
+    def evaluate_then_fail(algorithm, **_):
         algorithm.evaluate()
         if fails["now"]:
             raise ValueError("no")
@@ -307,8 +303,8 @@ def test_an_evaluation_within_an_iteration_does_not_make_it_forget_what_to_undo(
         assert encode(algo.local_replay_buffer.get_state()) == before
 
 
-def test_nobody_listening_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> None:
+def test_nobody_listening_costs_no_batch(monkeypatch):
+    def never(*_):
         raise AssertionError("a batch was shown without a listener")
 
     monkeypatch.setattr("trainer.learners.learner._shown", never)

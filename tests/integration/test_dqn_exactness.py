@@ -1,10 +1,6 @@
 """The promise for DQN, beyond `tests/contract`: the buffer, and parts that are forgotten."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ from trainer import DQN
 pytestmark = pytest.mark.process
 
 
-def config(**settings: Any) -> Any:
+def config(**settings):
     return Cell("DQN", "CartPole", 0).config(**settings)
 
 
@@ -24,8 +20,8 @@ def config(**settings: Any) -> Any:
 
 
 def test_a_checkpoint_without_buffer_says_so_and_the_run_fills_a_new_one_before_it_learns(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, caplog
+):
     with config(store_buffer_in_checkpoints=False).build_algo() as algo:
         trained(algo, 3)
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -50,7 +46,7 @@ def test_a_checkpoint_without_buffer_says_so_and_the_run_fills_a_new_one_before_
     assert outcomes[0][0] == 60
 
 
-def _rounds_until_learning(algo: DQN, weights: bytes) -> tuple[int, bytes]:
+def _rounds_until_learning(algo, weights):
     """Steps in the buffer when the first update was made, and all that is known afterwards."""
     algo.__dict__["config"] = algo.config.copy(copy_frozen=False).reporting(
         min_sample_timesteps_per_iteration=1
@@ -60,9 +56,7 @@ def _rounds_until_learning(algo: DQN, weights: bytes) -> tuple[int, bytes]:
     return len(algo.local_replay_buffer), known(algo)
 
 
-def test_a_checkpoint_with_buffer_says_so_and_is_taken_by_who_would_not_store_it(
-    tmp_path: Path,
-) -> None:
+def test_a_checkpoint_with_buffer_says_so_and_is_taken_by_who_would_not_store_it(tmp_path):
     with config().build_algo() as algo:
         trained(algo, 2)
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -75,7 +69,7 @@ def test_a_checkpoint_with_buffer_says_so_and_is_taken_by_who_would_not_store_it
         assert trained(other, 1) == expected
 
 
-def test_the_buffer_can_be_restored_alone(tmp_path: Path) -> None:
+def test_the_buffer_can_be_restored_alone(tmp_path):
     with config().build_algo() as algo:
         trained(algo, 2)
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -88,7 +82,7 @@ def test_the_buffer_can_be_restored_alone(tmp_path: Path) -> None:
             assert encode(other.get_weights()) == weights
 
 
-def test_the_weights_can_be_restored_alone(tmp_path: Path) -> None:
+def test_the_weights_can_be_restored_alone(tmp_path):
     with config().build_algo() as algo:
         trained(algo, 2)
         path = algo.save_to_path(tmp_path / "checkpoint")

@@ -1,10 +1,6 @@
 """What `env_runner.sample()` plays: how much, with which actions, and what comes back."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,29 +9,29 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import ConfigError, EnvRunner, PPOConfig, SingleAgentEpisode
+from trainer import ConfigError
 from trainer.seeding import EnvSeeds, NoiseStream, Role, training_index
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
 
-def config(env: Any = CountdownEnv, *, num_envs: int = 3, **settings: Any) -> PPOConfig:
+def config(env=CountdownEnv, *, num_envs=3, **settings):
     return small_ppo(env=env, num_slots=num_envs, seed=7).update_from_dict(settings)
 
 
 @contextmanager
-def runner(env: Any = CountdownEnv, **settings: Any) -> Iterator[EnvRunner]:
+def runner(env=CountdownEnv, **settings):
     with config(env, **settings).build_algo() as algo:
         assert algo.env_runner is not None
         yield algo.env_runner
 
 
-def as_bytes(episodes: list[SingleAgentEpisode]) -> bytes:
+def as_bytes(episodes):
     return encode([episode.get_state() for episode in episodes])
 
 
-def by_slot(episodes: list[SingleAgentEpisode]) -> dict[str, list[SingleAgentEpisode]]:
+def by_slot(episodes):
     """Episode ids are `training-<slot>-<number>`."""
-    slots: dict[str, list[SingleAgentEpisode]] = {}
+    slots = {}
     for episode in episodes:
         slots.setdefault(episode.id_.split("-")[1], []).append(episode)
     return slots
@@ -43,7 +39,7 @@ def by_slot(episodes: list[SingleAgentEpisode]) -> dict[str, list[SingleAgentEpi
 
 @pytest.mark.parametrize("num_timesteps", [1, 2, 3, 31, 50])
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_num_timesteps_is_exact_over_all_sub_envs(num_timesteps: int, num_envs: int) -> None:
+def test_num_timesteps_is_exact_over_all_sub_envs(num_timesteps, num_envs):
     with runner(num_envs=num_envs) as env_runner:
         for _ in range(3):
             episodes = env_runner.sample(num_timesteps=num_timesteps)
@@ -51,12 +47,12 @@ def test_num_timesteps_is_exact_over_all_sub_envs(num_timesteps: int, num_envs: 
             assert all(len(episode) > 0 for episode in episodes)
 
 
-def test_running_episodes_go_on_in_the_next_call_and_chunks_fit_together() -> None:
+def test_running_episodes_go_on_in_the_next_call_and_chunks_fit_together():
     with runner(num_envs=2) as env_runner:
         cut = [episode for _ in range(10) for episode in env_runner.sample(num_timesteps=6)]
     with runner(num_envs=2) as env_runner:
         whole = env_runner.sample(num_timesteps=60)
-    joined: dict[str, SingleAgentEpisode] = {}
+    joined = {}
     for chunk in cut:
         if chunk.id_ in joined:
             joined[chunk.id_].concat_episode(chunk)
@@ -71,14 +67,14 @@ def test_running_episodes_go_on_in_the_next_call_and_chunks_fit_together() -> No
         assert np.array_equal(joined[episode.id_].get_actions(), episode.get_actions())
 
 
-def test_episodes_come_ordered_by_sub_env_then_time() -> None:
+def test_episodes_come_ordered_by_sub_env_then_time():
     with runner(num_envs=3) as env_runner:
         ids = [tuple(map(int, e.id_.split("-")[1:])) for e in env_runner.sample(num_timesteps=90)]
     assert ids == sorted(ids)
     assert {slot for slot, _ in ids} == {0, 1, 2}
 
 
-def test_num_episodes_gives_whole_episodes_and_gives_up_running_ones() -> None:
+def test_num_episodes_gives_whole_episodes_and_gives_up_running_ones():
     with runner(num_envs=2) as env_runner:
         first = env_runner.sample(num_timesteps=3)
         assert any(not episode.is_done for episode in first)
@@ -90,7 +86,7 @@ def test_num_episodes_gives_whole_episodes_and_gives_up_running_ones() -> None:
     assert after[0].t_started == 0
 
 
-def test_num_episodes_counts_the_first_starts_not_the_first_finishes() -> None:
+def test_num_episodes_counts_the_first_starts_not_the_first_finishes():
     """Taking the first n that finish prefers short episodes: the negative control does."""
     lengths = {"min_length": 1, "max_length": 40}
     with runner(num_envs=16, env_config=lengths) as env_runner:
@@ -109,13 +105,13 @@ def test_num_episodes_counts_the_first_starts_not_the_first_finishes() -> None:
     assert mean_of_first_finishes < 0.7 * mean
 
 
-def test_nothing_is_played_for_a_zero() -> None:
+def test_nothing_is_played_for_a_zero():
     with runner() as env_runner:
         assert env_runner.sample(num_timesteps=0) == []
         assert env_runner.sample(num_episodes=0) == []
 
 
-def test_without_numbers_the_configured_fragment_is_played() -> None:
+def test_without_numbers_the_configured_fragment_is_played():
     with runner(num_envs=3) as env_runner:
         assert sum(map(len, env_runner.sample())) == 60
     with runner(num_envs=3, batch_mode="complete_episodes") as env_runner:
@@ -130,12 +126,12 @@ def test_without_numbers_the_configured_fragment_is_played() -> None:
         ({"num_episodes": -2}, "asked to play -2"),
     ],
 )
-def test_impossible_amounts_are_refused(numbers: dict[str, int], expected: str) -> None:
+def test_impossible_amounts_are_refused(numbers, expected):
     with runner() as env_runner, pytest.raises(ConfigError, match=expected):
-        env_runner.sample(**numbers)  # type: ignore[arg-type]
+        env_runner.sample(**numbers)
 
 
-def test_force_reset_begins_fresh_episodes() -> None:
+def test_force_reset_begins_fresh_episodes():
     with runner(num_envs=2, env_config={"min_length": 9}) as env_runner:
         env_runner.sample(num_timesteps=4)
         going_on = env_runner.sample(num_timesteps=2)
@@ -144,7 +140,7 @@ def test_force_reset_begins_fresh_episodes() -> None:
     assert [(e.id_, e.t_started) for e in fresh] == [("training-0-1", 0), ("training-1-1", 0)]
 
 
-def test_without_exploration_the_most_likely_actions_are_taken() -> None:
+def test_without_exploration_the_most_likely_actions_are_taken():
     with runner() as env_runner:
         episodes = env_runner.sample(num_timesteps=60, explore=False)
         for episode in episodes:
@@ -163,9 +159,9 @@ def test_without_exploration_the_most_likely_actions_are_taken() -> None:
     )
 
 
-def test_random_actions_do_not_ask_the_module_and_are_uniform() -> None:
+def test_random_actions_do_not_ask_the_module_and_are_uniform():
     with runner() as env_runner:
-        env_runner.module = None  # type: ignore[assignment]
+        env_runner.module = None
         episodes = env_runner.sample(num_timesteps=600, random_actions=True)
         again = env_runner.sample(num_timesteps=30, random_actions=True)
     actions = np.concatenate([episode.get_actions() for episode in episodes])
@@ -175,58 +171,56 @@ def test_random_actions_do_not_ask_the_module_and_are_uniform() -> None:
 
 
 class CountsFromFive(CountdownEnv):
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.action_space = spaces.Discrete(2, start=5)
-        self.received: list[int] = []
+        self.received = []
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.received.append(int(action))
         return super().step(action - 5)
 
 
 @pytest.mark.parametrize("random_actions", [False, True])
-def test_the_env_gets_discrete_actions_of_its_own_space(random_actions: bool) -> None:
+def test_the_env_gets_discrete_actions_of_its_own_space(random_actions):
     with runner(CountsFromFive, num_envs=1) as env_runner:
         episodes = env_runner.sample(num_timesteps=40, random_actions=random_actions)
-        received = env_runner.env.envs[0].unwrapped.received  # type: ignore[attr-defined]
+        received = env_runner.env.envs[0].unwrapped.received
     assert set(received) == {5, 6}
     actions = np.concatenate([episode.get_actions() for episode in episodes])
     assert (actions + 5).tolist() == received
 
 
 @pytest.mark.parametrize("explore", [True, False])
-def test_box_actions_are_stored_as_the_module_gave_them_and_scaled_for_the_env(
-    explore: bool,
-) -> None:
+def test_box_actions_are_stored_as_the_module_gave_them_and_scaled_for_the_env(explore):
     with runner(ContinuousEnv, num_envs=1, env_config={"num_steps": 30}) as env_runner:
         (episode,) = env_runner.sample(num_timesteps=29, explore=explore)
-        received = np.array(env_runner.env.envs[0].unwrapped.received)  # type: ignore[attr-defined]
+        received = np.array(env_runner.env.envs[0].unwrapped.received)
     actions = episode.get_actions()
     assert np.allclose(received, np.clip(2.0 * actions, -2.0, 2.0), atol=1e-6)
     if explore:
         assert np.abs(actions).max() > 1.0, "no action was clipped, so nothing was shown"
 
 
-def test_box_actions_are_only_clipped_if_that_is_asked_for() -> None:
+def test_box_actions_are_only_clipped_if_that_is_asked_for():
     settings = {"normalize_actions": False, "clip_actions": True, "env_config": {"num_steps": 90}}
     with runner(ContinuousEnv, num_envs=1, **settings) as env_runner:
         (episode,) = env_runner.sample(num_timesteps=80)
-        received = np.array(env_runner.env.envs[0].unwrapped.received)  # type: ignore[attr-defined]
+        received = np.array(env_runner.env.envs[0].unwrapped.received)
     assert np.array_equal(received, np.clip(episode.get_actions(), -2.0, 2.0))
     assert np.abs(episode.get_actions()).max() > 2.0
 
 
-def test_random_box_actions_are_uniform_over_the_envs_own_bounds() -> None:
+def test_random_box_actions_are_uniform_over_the_envs_own_bounds():
     with runner(ContinuousEnv, num_envs=1, env_config={"num_steps": 900}) as env_runner:
         env_runner.sample(num_timesteps=800, random_actions=True)
-        received = np.array(env_runner.env.envs[0].unwrapped.received)  # type: ignore[attr-defined]
+        received = np.array(env_runner.env.envs[0].unwrapped.received)
     counts, _ = np.histogram(received, bins=4, range=(-2.0, 2.0))
     assert counts.sum() == 800
     assert counts.min() > 150, "a quarter of the interval should get about 200 of the 800"
 
 
-def test_discrete_observations_are_played_and_kept_as_they_are() -> None:
+def test_discrete_observations_are_played_and_kept_as_they_are():
     with runner(CorridorEnv, num_envs=2) as env_runner:
         episodes = env_runner.sample(num_episodes=3)
     for episode in episodes:
@@ -236,8 +230,8 @@ def test_discrete_observations_are_played_and_kept_as_they_are() -> None:
         assert np.array_equal(places[1:], np.maximum(0, places[:-1] + moves))
 
 
-def test_the_truncation_of_a_wrapper_ends_an_episode() -> None:
-    def create(context: Any) -> gymnasium.Env[Any, Any]:
+def test_the_truncation_of_a_wrapper_ends_an_episode():
+    def create(context):
         return gymnasium.wrappers.TimeLimit(CountdownEnv({"min_length": 9}), 4)
 
     with runner(create) as env_runner:
@@ -246,7 +240,7 @@ def test_the_truncation_of_a_wrapper_ends_an_episode() -> None:
 
 
 @pytest.mark.parametrize("env", [CountdownEnv, ContinuousEnv, CorridorEnv])
-def test_a_row_does_not_depend_on_the_rows_beside_it(env: Any) -> None:
+def test_a_row_does_not_depend_on_the_rows_beside_it(env):
     with config(env, num_envs=5).build_algo() as algo:
         together = by_slot(algo.env_runner.sample(num_timesteps=100))
     with config(env, num_envs=8).build_algo() as algo:
@@ -255,7 +249,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(env: Any) -> None:
         assert as_bytes(episodes) == as_bytes(among_more[slot])
 
 
-def test_an_episode_can_be_played_again_alone_from_its_position() -> None:
+def test_an_episode_can_be_played_again_alone_from_its_position():
     with runner(num_envs=2) as env_runner:
         episode = env_runner.sample(num_episodes=4)[-1]
         distribution = env_runner.module.action_distribution
@@ -273,7 +267,7 @@ def test_an_episode_can_be_played_again_alone_from_its_position() -> None:
     assert np.array_equal(observations, episode.get_observations())
 
 
-def test_a_runner_tells_its_place_and_gives_copies_of_its_weights() -> None:
+def test_a_runner_tells_its_place_and_gives_copies_of_its_weights():
     with runner() as env_runner:
         assert (env_runner.worker_index, env_runner.num_workers, env_runner.num_envs) == (0, 0, 3)
         assert env_runner.ping() == "pong"

@@ -1,16 +1,11 @@
 """Which events fire around an episode, in which order, with what, and what callbacks may store."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from callbacks import EVENTS, CallbackError, RLlibCallback
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import PPOConfig, SingleAgentEpisode
 from trainer.errors import TrainerError
 
 EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -19,35 +14,35 @@ EPISODE_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "
 class Tracing(RLlibCallback):
     """Keeps a line per event; as plain data it comes to the main process with every answer."""
 
-    def __init__(self) -> None:
-        self.trace: list[tuple[Any, ...]] = []
+    def __init__(self):
+        self.trace = []
 
-    def _note(self, event: str, episode: Any, env_index: int, **arguments: Any) -> None:
+    def _note(self, event, episode, env_index, **arguments):
         seen = episode.get_observations() if episode.is_reset else []
         self.trace.append((event, episode.id_, env_index, episode.t, len(seen)))
 
-    def on_episode_created(self, **arguments: Any) -> None:
+    def on_episode_created(self, **arguments):
         self._note("created", **arguments)
 
-    def on_episode_start(self, **arguments: Any) -> None:
+    def on_episode_start(self, **arguments):
         self._note("start", **arguments)
 
-    def on_episode_step(self, **arguments: Any) -> None:
+    def on_episode_step(self, **arguments):
         self._note("step", **arguments)
 
-    def on_episode_end(self, **arguments: Any) -> None:
+    def on_episode_end(self, **arguments):
         self._note("end", **arguments)
 
-    def on_sample_end(self, *, samples: list[SingleAgentEpisode], **kwargs: Any) -> None:
+    def on_sample_end(self, *, samples, **kwargs):
         self.trace.append(("sample end", sum(map(len, samples))))
 
 
-def config(num_env_runners: int = 0, *, num_envs: int = 2, **settings: Any) -> PPOConfig:
+def config(num_env_runners=0, *, num_envs=2, **settings):
     made = small_ppo(num_env_runners, num_envs_per_env_runner=num_envs, batch=40, seed=7)
     return made.update_from_dict(settings)
 
 
-def traces(algo: Any) -> list[list[tuple[Any, ...]]]:
+def traces(algo):
     """The trace of every runner, as the main process knows it."""
     states = algo.get_state()["env_runners"]["callbacks"]
     return [
@@ -56,7 +51,7 @@ def traces(algo: Any) -> list[list[tuple[Any, ...]]]:
     ]
 
 
-def test_the_golden_trace_of_one_sub_env() -> None:
+def test_the_golden_trace_of_one_sub_env():
     two_steps = {"min_length": 2, "max_length": 2}
     with config(num_envs=1, env_config=two_steps).callbacks(Tracing).build_algo() as algo:
         algo.env_runner.sample(num_timesteps=3)
@@ -79,7 +74,7 @@ def test_the_golden_trace_of_one_sub_env() -> None:
     ]
 
 
-def test_a_one_step_episode_has_all_its_events() -> None:
+def test_a_one_step_episode_has_all_its_events():
     one_step = {"min_length": 1, "max_length": 1}
     with config(num_envs=1, env_config=one_step).callbacks(Tracing).build_algo() as algo:
         algo.env_runner.sample(num_timesteps=2)
@@ -88,7 +83,7 @@ def test_a_one_step_episode_has_all_its_events() -> None:
     assert [line[0] for line in trace] == [*each, *each, "sample end"]
 
 
-def test_in_a_vector_step_all_sub_envs_step_and_then_tell_one_after_the_other() -> None:
+def test_in_a_vector_step_all_sub_envs_step_and_then_tell_one_after_the_other():
     lengths = {"min_length": 1, "max_length": 1}
     with config(num_envs=2, env_config=lengths).callbacks(Tracing).build_algo() as algo:
         algo.env_runner.sample(num_timesteps=4)
@@ -100,12 +95,12 @@ def test_in_a_vector_step_all_sub_envs_step_and_then_tell_one_after_the_other() 
     assert [(line[0], line[2]) for line in trace[:-1]] == [*beginning, *step, *last]
 
 
-def test_every_event_gets_exactly_its_documented_arguments() -> None:
-    seen: dict[str, set[str]] = {}
-    kinds: dict[str, str] = {}
+def test_every_event_gets_exactly_its_documented_arguments():
+    seen = {}
+    kinds = {}
 
-    def listener(event: str) -> Any:
-        def note(**arguments: Any) -> None:
+    def listener(event):
+        def note(**arguments):
             seen[event] = set(arguments)
             kinds.update({name: type(value).__name__ for name, value in arguments.items()})
 
@@ -132,8 +127,8 @@ def test_every_event_gets_exactly_its_documented_arguments() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners: int) -> None:
-    def on_end(episode: Any, prev_episode_chunks: Any, metrics_logger: Any) -> None:
+def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners):
+    def on_end(episode, prev_episode_chunks, metrics_logger):
         earlier = sum(sum(chunk.get_rewards()) for chunk in prev_episode_chunks)
         here = float(np.sum(episode.get_rewards()))
         assert episode.get_return() == earlier + here == episode.t == 12.0
@@ -154,8 +149,8 @@ def test_the_end_of_an_episode_shows_all_of_it_over_cut_chunks(num_env_runners: 
 
 
 @pytest.mark.parametrize("and_back", [False, True])
-def test_a_callback_may_turn_a_running_episode_into_arrays(and_back: bool) -> None:
-    def to_arrays(episode: Any, **_: Any) -> None:
+def test_a_callback_may_turn_a_running_episode_into_arrays(and_back):
+    def to_arrays(episode, **_):
         if episode.t % 5 == 2:
             episode.to_numpy()
         if and_back and episode.t % 5 == 3:
@@ -173,18 +168,18 @@ def test_a_callback_may_turn_a_running_episode_into_arrays(and_back: bool) -> No
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_what_callbacks_store_in_an_episode_survives_its_cuts(num_env_runners: int) -> None:
+def test_what_callbacks_store_in_an_episode_survives_its_cuts(num_env_runners):
     class Storing(RLlibCallback):
-        def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
+        def on_episode_created(self, *, episode, **kwargs):
             episode.custom_data["steps"] = []
             episode.user_data["sum"] = 0
 
-        def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+        def on_episode_step(self, *, episode, **kwargs):
             episode.custom_data["steps"].append(episode.t)
             episode.user_data["sum"] += 1
             episode.add_temporary_timestep_data("reward", float(episode.get_rewards(-1)))
 
-        def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        def on_episode_end(self, *, episode, metrics_logger, **kwargs):
             assert episode.custom_data["steps"] == list(range(1, episode.t + 1))
             assert episode.user_data["sum"] == episode.t
             assert episode.get_temporary_timestep_data("reward") == [1.0] * episode.t
@@ -207,7 +202,7 @@ def test_what_callbacks_store_in_an_episode_survives_its_cuts(num_env_runners: i
     assert running, "no episode was cut at the end, so nothing was shown"
 
 
-def test_a_sub_env_without_work_has_no_events() -> None:
+def test_a_sub_env_without_work_has_no_events():
     with config(num_envs=3).callbacks(Tracing).build_algo() as algo:
         algo.env_runner.sample(num_timesteps=2)
         trace = algo.env_runner.callbacks.objects[0].trace
@@ -215,8 +210,8 @@ def test_a_sub_env_without_work_has_no_events() -> None:
 
 
 @pytest.mark.parametrize("event", ["on_episode_step", "on_sample_end"])
-def test_a_callback_that_samples_with_the_runner_that_plays_is_refused(event: str) -> None:
-    def sample(env_runner: Any, **_: Any) -> None:
+def test_a_callback_that_samples_with_the_runner_that_plays_is_refused(event):
+    def sample(env_runner, **_):
         env_runner.sample(num_episodes=1)
 
     with config().callbacks(**{event: sample}).build_algo() as algo:

@@ -1,14 +1,10 @@
 """The user's own code in runners, and what runners hold when it runs there."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
 import signal
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,31 +25,27 @@ pytestmark = pytest.mark.process
 config = functools.partial(small_ppo, callbacks=Counting)
 
 
-def outcome(algo: Any) -> bytes:
+def outcome(algo):
     """The next result and everything the algorithm knows after it."""
     return told_and_known(algo, [algo.train()])
 
 
-def undisturbed_outcome(num_env_runners: int) -> bytes:
+def undisturbed_outcome(num_env_runners):
     with config(num_env_runners).build_algo() as algo:
         algo.train()
         return outcome(algo)
 
 
-def index_of(env_runner: Any) -> int:
-    index: int = env_runner.worker_index
-    return index
+def index_of(env_runner):
+    return env_runner.worker_index
 
 
-def callback_steps(env_runner: Any) -> int:
-    steps: int = env_runner.callbacks.objects[0].num_steps
-    return steps
+def callback_steps(env_runner):
+    return env_runner.callbacks.objects[0].num_steps
 
 
 @pytest.mark.parametrize(("num_env_runners", "expected"), [(0, [0]), (2, [1, 2])])
-def test_results_come_in_the_order_of_the_runners(
-    num_env_runners: int, expected: list[int]
-) -> None:
+def test_results_come_in_the_order_of_the_runners(num_env_runners, expected):
     with config(num_env_runners).build_algo() as algo:
         group = algo.env_runner_group
         assert group.foreach_env_runner(index_of) == expected
@@ -72,7 +64,7 @@ def test_results_come_in_the_order_of_the_runners(
         ]
 
 
-def test_arguments_lists_of_functions_and_chosen_runners() -> None:
+def test_arguments_lists_of_functions_and_chosen_runners():
     with config(2).build_algo() as algo:
         each = algo.env_runner_group.foreach_env_runner
         assert each(lambda r, a, b: (r.worker_index, a + b), kwargs={"a": 1, "b": 2}) == [
@@ -91,16 +83,16 @@ def test_arguments_lists_of_functions_and_chosen_runners() -> None:
             each([index_of])
 
 
-def test_without_processes_only_the_local_runner_can_be_left_out() -> None:
+def test_without_processes_only_the_local_runner_can_be_left_out():
     with config(0).build_algo() as algo:
         assert algo.env_runner_group.foreach_env_runner(index_of, local_env_runner=False) == []
         assert algo.env_runner_group.local_env_runner is algo.env_runner
         assert algo.env_runner_group.env_runner_pids() == {}
 
 
-def test_the_older_names_do_the_same() -> None:
+def test_the_older_names_do_the_same():
     with config(2).build_algo() as algorithm:
-        algo: Any = algorithm
+        algo = algorithm
         assert algo.workers.foreach_worker(index_of) == [1, 2]
         assert algo.workers.foreach_worker(index_of, local_worker=False) == [1, 2]
         assert algo.workers.foreach_worker_with_id(lambda n, r: n) == [1, 2]
@@ -110,8 +102,8 @@ def test_the_older_names_do_the_same() -> None:
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_an_error_of_the_function_is_raised_and_nothing_is_restarted(num_env_runners: int) -> None:
-    def fails_in_the_last(env_runner: Any) -> None:
+def test_an_error_of_the_function_is_raised_and_nothing_is_restarted(num_env_runners):
+    def fails_in_the_last(env_runner):
         env_runner.sample(num_timesteps=9)
         if env_runner.worker_index == num_env_runners:
             raise KeyError("user's own")
@@ -132,11 +124,11 @@ def test_an_error_of_the_function_is_raised_and_nothing_is_restarted(num_env_run
             assert outcome(algo) == undisturbed_outcome(0)
 
 
-def test_a_function_that_kills_its_process_is_called_again_in_the_new_one(tmp_path: Path) -> None:
+def test_a_function_that_kills_its_process_is_called_again_in_the_new_one(tmp_path):
     armed = tmp_path / "armed"
     armed.touch()
 
-    def kills_once(env_runner: Any) -> tuple[int, int]:
+    def kills_once(env_runner):
         if env_runner.worker_index == 2 and armed.exists():
             armed.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -151,8 +143,8 @@ def test_a_function_that_kills_its_process_is_called_again_in_the_new_one(tmp_pa
         assert outcome(algo) == undisturbed_outcome(2)
 
 
-def test_a_function_that_kills_twice_is_told_and_costs_no_episode() -> None:
-    def kills(env_runner: Any) -> None:
+def test_a_function_that_kills_twice_is_told_and_costs_no_episode():
+    def kills(env_runner):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with config(2).build_algo() as algo:
@@ -163,7 +155,7 @@ def test_a_function_that_kills_twice_is_told_and_costs_no_episode() -> None:
         assert (told["num_episodes_lost"], told["num_remote_worker_restarts"]) == (0, 2)
 
 
-def test_a_function_that_cannot_travel_changes_nothing() -> None:
+def test_a_function_that_cannot_travel_changes_nothing():
     lock = threading.Lock()
     with config(2).build_algo() as algo:
         algo.train()
@@ -174,7 +166,7 @@ def test_a_function_that_cannot_travel_changes_nothing() -> None:
         assert outcome(algo) == undisturbed_outcome(2)
 
 
-def test_an_answer_that_cannot_travel_is_an_error_of_the_function() -> None:
+def test_an_answer_that_cannot_travel_is_an_error_of_the_function():
     with config(1).build_algo() as algo:
         with pytest.raises(SerializationError, match="cannot be sent to another process"):
             algo.env_runner_group.foreach_env_runner(lambda r: threading.Lock())
@@ -182,7 +174,7 @@ def test_an_answer_that_cannot_travel_is_an_error_of_the_function() -> None:
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_what_a_function_plays_does_not_count_as_sampled(num_env_runners: int) -> None:
+def test_what_a_function_plays_does_not_count_as_sampled(num_env_runners):
     with config(num_env_runners).build_algo() as algo:
         algo.train()
         lengths = algo.env_runner_group.foreach_env_runner(
@@ -195,7 +187,7 @@ def test_what_a_function_plays_does_not_count_as_sampled(num_env_runners: int) -
         assert result["learners/__all_modules__/num_env_steps_trained_lifetime"] == 120
 
 
-def test_a_runner_killed_after_a_function_played_goes_on_behind_it() -> None:
+def test_a_runner_killed_after_a_function_played_goes_on_behind_it():
     outcomes = []
     for should_kill in (False, True):
         with config(1).build_algo() as algo:
@@ -207,16 +199,15 @@ def test_a_runner_killed_after_a_function_played_goes_on_behind_it() -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def weights_in(algo: Any) -> list[Any]:
-    found: list[Any] = algo.env_runner_group.foreach_env_runner(
+def weights_in(algo):
+    return algo.env_runner_group.foreach_env_runner(
         lambda r: (r.weights_version, r.get_weights()["pi/0/kernel"])
     )
-    return found
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_runners_always_act_with_the_newest_weights(num_env_runners: int, tmp_path: Path) -> None:
-    def check(algo: Any, version: int) -> None:
+def test_runners_always_act_with_the_newest_weights(num_env_runners, tmp_path):
+    def check(algo, version):
         expected = algo.get_weights()["default_policy"]["pi/0/kernel"]
         for found_version, found in weights_in(algo):
             assert found_version == version
@@ -238,8 +229,8 @@ def test_runners_always_act_with_the_newest_weights(num_env_runners: int, tmp_pa
         check(algo, 1)
 
 
-def test_weights_set_in_a_runner_last_until_the_next_ones_arrive() -> None:
-    def zero(env_runner: Any) -> None:
+def test_weights_set_in_a_runner_last_until_the_next_ones_arrive():
+    def zero(env_runner):
         env_runner.set_weights({k: 0 * v for k, v in env_runner.get_weights().items()})
 
     with config(1).build_algo() as algo:
@@ -249,8 +240,8 @@ def test_weights_set_in_a_runner_last_until_the_next_ones_arrive() -> None:
         assert weights_in(algo)[0][1].any()
 
 
-def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> None:
-    def boom(**kwargs: Any) -> None:
+def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner():
+    def boom(**kwargs):
         raise ZeroDivisionError("in the callback")
 
     with config(2).callbacks(on_episode_end=boom).build_algo() as algo:
@@ -272,10 +263,8 @@ def test_an_error_in_a_callback_of_a_runner_is_not_a_failure_of_the_runner() -> 
         ("custom_data", threading.Lock, r"EpisodeError: .* keys \['x'\] cannot be copied"),
     ],
 )
-def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(
-    where: str, stored: Any, expected: str
-) -> None:
-    def store(episode: Any, **_: Any) -> None:
+def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(where, stored, expected):
+    def store(episode, **_):
         getattr(episode, where)["x"] = stored() if callable(stored) else stored
 
     with config(1, train_batch_size=61).callbacks(on_episode_start=store).build_algo() as algo:
@@ -287,8 +276,8 @@ def test_what_a_callback_wrongly_stored_is_no_failure_of_the_runner(
         assert algo.training_iteration == 0
 
 
-def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode() -> None:
-    def store(episode: Any, **_: Any) -> None:
+def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode():
+    def store(episode, **_):
         episode.user_data["x"] = threading.Lock()
 
     told = r"^The answer\.episodes\[0\]\.user_data\['x'\] is a lock, which cannot be sent"
@@ -298,12 +287,12 @@ def test_what_cannot_be_sent_is_named_with_its_place_in_the_episode() -> None:
         algo.train()
 
 
-def test_every_sub_env_of_an_algorithm_has_a_number_of_its_own() -> None:
+def test_every_sub_env_of_an_algorithm_has_a_number_of_its_own():
     made = config(2).env_runners(num_envs_per_env_runner=2)
     made.evaluation(evaluation_num_env_runners=1, evaluation_interval=1)
     made.evaluation(evaluation_config={"num_envs_per_env_runner": 3})
 
-    def places(env_runner: Any) -> list[tuple[int, int, bool, int]]:
+    def places(env_runner):
         return [
             (c.worker_index, c.vector_index, c.is_evaluation, c.unique_index)
             for c in env_runner.env.contexts

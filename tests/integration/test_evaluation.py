@@ -1,10 +1,5 @@
 """Evaluation: exactly what was asked for, the same on any runner, and no trace in training."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -12,29 +7,28 @@ from gymnasium import spaces
 from callbacks import RLlibCallback
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import PPO, ConfigError, PPOConfig
+from trainer import PPO, ConfigError
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv, FailingEnv
 
 pytestmark = pytest.mark.process
 
 
-def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
+def config(env=CountdownEnv, **settings):
     return small_ppo(env=env, num_slots=2, batch=40, **{"evaluation_duration": 5, **settings})
 
 
-def numbers(metrics: Any) -> dict[str, Any]:
+def numbers(metrics):
     """What an evaluation found out, without times and repairs."""
-    found: dict[str, Any] = comparable({"evaluation": metrics})["evaluation"]
-    return found
+    return comparable({"evaluation": metrics})["evaluation"]
 
 
-def without_evaluation(result: Any) -> dict[str, Any]:
+def without_evaluation(result):
     return {k: v for k, v in comparable(result).items() if k not in {"evaluation", "config"}}
 
 
 @pytest.mark.parametrize(("num_runners", "duration"), [(0, 5), (1, 1), (2, 1), (3, 5)])
-def test_exactly_the_asked_number_of_episodes_is_played(num_runners: int, duration: int) -> None:
+def test_exactly_the_asked_number_of_episodes_is_played(num_runners, duration):
     settings = {"evaluation_num_env_runners": num_runners, "evaluation_duration": duration}
     with config(**settings).build_algo() as algo:
         metrics = algo.evaluate()
@@ -49,10 +43,8 @@ def test_exactly_the_asked_number_of_episodes_is_played(num_runners: int, durati
 @pytest.mark.parametrize(
     ("duration", "num_runners", "expected"), [(200, 3, 201), (200, 0, 200), (7, 2, 8), (1, 3, 3)]
 )
-def test_time_steps_are_rounded_up_to_a_multiple_of_the_runners(
-    duration: int, num_runners: int, expected: int
-) -> None:
-    settings: dict[str, Any] = {
+def test_time_steps_are_rounded_up_to_a_multiple_of_the_runners(duration, num_runners, expected):
+    settings = {
         "evaluation_duration": duration,
         "evaluation_duration_unit": "timesteps",
         "evaluation_num_env_runners": num_runners,
@@ -63,8 +55,8 @@ def test_time_steps_are_rounded_up_to_a_multiple_of_the_runners(
     assert sum(metrics["hist_stats"]["episode_lengths"]) <= expected
 
 
-def test_the_numbers_do_not_depend_on_who_plays_time_steps() -> None:
-    def log_length(episode: Any, metrics_logger: Any) -> None:
+def test_the_numbers_do_not_depend_on_who_plays_time_steps():
+    def log_length(episode, metrics_logger):
         metrics_logger.log_value("logged_length", episode.t)
 
     outcomes = []
@@ -82,8 +74,8 @@ def test_the_numbers_do_not_depend_on_who_plays_time_steps() -> None:
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them() -> None:
-    def played(**settings: Any) -> list[Any]:
+def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them():
+    def played(**settings):
         with config(**settings).build_algo() as algo:
             first = algo.evaluate()["env_runners/hist_stats"]
             again = algo.evaluate()["env_runners/hist_stats"]
@@ -102,7 +94,7 @@ def test_every_iteration_plays_other_episodes_and_a_seed_repeats_them() -> None:
     assert played(evaluation_config={"seed": own}) == [first, second], "nothing is different"
 
 
-def test_a_restored_run_evaluates_with_the_seed_of_its_evaluation_config(tmp_path: Path) -> None:
+def test_a_restored_run_evaluates_with_the_seed_of_its_evaluation_config(tmp_path):
     with config(evaluation_config={"seed": 3}).build_algo() as algo:
         algo.save_to_path(tmp_path / "saved")
         played = numbers(algo.evaluate())
@@ -113,7 +105,7 @@ def test_a_restored_run_evaluates_with_the_seed_of_its_evaluation_config(tmp_pat
     assert lengths == played["env_runners"]["hist_stats"]["episode_lengths"]
 
 
-def test_the_interval_says_when_and_the_last_result_stays() -> None:
+def test_the_interval_says_when_and_the_last_result_stays():
     with config(evaluation_interval=2).build_algo() as algo:
         results = [algo.train() for _ in range(5)]
     shown = [r.get("evaluation/evaluated_at_iteration") for r in results]
@@ -124,20 +116,20 @@ def test_the_interval_says_when_and_the_last_result_stays() -> None:
     assert "evaluation_iteration" not in results[2]["timers"]
 
 
-def test_it_can_be_shown_when_fresh_only() -> None:
+def test_it_can_be_shown_when_fresh_only():
     settings = {"evaluation_interval": 2, "always_attach_evaluation_results": False}
     with config(**settings).build_algo() as algo:
         assert ["evaluation" in algo.train() for _ in range(5)] == [False, True, False, True, False]
 
 
-def test_evaluation_config_changes_what_evaluation_does_and_nothing_else() -> None:
-    settings: dict[str, Any] = {
+def test_evaluation_config_changes_what_evaluation_does_and_nothing_else():
+    settings = {
         "evaluation_config": {"explore": False, "env_config": {"min_length": 7, "max_length": 7}},
         "evaluation_interval": 1,
     }
-    seen: dict[bool, set[tuple[bool, bool]]] = {True: set(), False: set()}
+    seen = {True: set(), False: set()}
 
-    def note(episode: Any, env_runner: Any) -> None:
+    def note(episode, env_runner):
         inputs = episode.get_extra_model_outputs("action_dist_inputs", -1)
         is_likeliest = int(episode.get_actions(-1)) == int(inputs[1] > inputs[0])
         is_evaluation = env_runner.config.in_evaluation
@@ -151,8 +143,8 @@ def test_evaluation_config_changes_what_evaluation_does_and_nothing_else() -> No
     assert result["env_runners/episode_len_max"] > 7
 
 
-def test_its_metrics_are_reported_as_the_settings_of_reporting_say() -> None:
-    def store(episode: Any) -> None:
+def test_its_metrics_are_reported_as_the_settings_of_reporting_say():
+    def store(episode):
         episode.custom_metrics["length"] = episode.t
 
     made = config(keep_per_episode_custom_metrics=True).callbacks(on_episode_end=store)
@@ -166,7 +158,7 @@ def test_its_metrics_are_reported_as_the_settings_of_reporting_say() -> None:
 
 
 @pytest.mark.parametrize("num_runners", [0, 2])
-def test_a_manual_evaluation_changes_nothing_of_training(num_runners: int) -> None:
+def test_a_manual_evaluation_changes_nothing_of_training(num_runners):
     outcomes = []
     for should_evaluate in (False, True):
         with config(evaluation_num_env_runners=num_runners).build_algo() as algo:
@@ -180,7 +172,7 @@ def test_a_manual_evaluation_changes_nothing_of_training(num_runners: int) -> No
     assert outcomes[0] == outcomes[1]
 
 
-def test_what_is_done_to_an_evaluations_result_stays_there() -> None:
+def test_what_is_done_to_an_evaluations_result_stays_there():
     with config().build_algo() as algo:
         metrics = algo.evaluate()
         expected = numbers(metrics)
@@ -192,9 +184,9 @@ def test_what_is_done_to_an_evaluations_result_stays_there() -> None:
         assert algo.train()["evaluation/env_runners/num_episodes"] == 5
 
 
-def test_a_killed_evaluation_runner_makes_no_difference(tmp_path: Path) -> None:
+def test_a_killed_evaluation_runner_makes_no_difference(tmp_path):
     armed = tmp_path / "armed"
-    settings: dict[str, Any] = {
+    settings = {
         "env": FailingEnv,
         "evaluation_num_env_runners": 2,
         "evaluation_interval": 1,
@@ -218,22 +210,22 @@ def test_a_killed_evaluation_runner_makes_no_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_runners", [0, 2])
-def test_the_events_of_an_evaluation(num_runners: int) -> None:
-    told: list[tuple[Any, ...]] = []
+def test_the_events_of_an_evaluation(num_runners):
+    told = []
 
     class Noting(RLlibCallback):
-        def on_evaluate_start(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        def on_evaluate_start(self, *, algorithm, metrics_logger, **kwargs):
             versions = algorithm.eval_env_runner_group.foreach_env_runner(
                 lambda env_runner: env_runner.weights_version
             )
             told.append(("start", versions, algorithm.training_iteration))
             metrics_logger.log_value("evaluations", 1, reduce="sum")
 
-        def on_evaluate_end(self, *, evaluation_metrics: Any, **kwargs: Any) -> None:
+        def on_evaluate_end(self, *, evaluation_metrics, **kwargs):
             told.append(("end", evaluation_metrics["weights_version"]))
             evaluation_metrics["mine"] = 42
 
-        def on_episode_end(self, *, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        def on_episode_end(self, *, env_runner, metrics_logger, **kwargs):
             metrics_logger.log_value("is_evaluation", env_runner.config.in_evaluation)
 
     settings = {"evaluation_interval": 1, "evaluation_num_env_runners": num_runners}
@@ -247,8 +239,8 @@ def test_the_events_of_an_evaluation(num_runners: int) -> None:
     assert result["env_runners/is_evaluation"] == 0.0
 
 
-def test_a_lost_runners_episodes_are_played_by_the_others() -> None:
-    settings: dict[str, Any] = {
+def test_a_lost_runners_episodes_are_played_by_the_others():
+    settings = {
         "evaluation_num_env_runners": 2,
         "evaluation_config": {"env_config": {"where": "reset", "worker_index": 2}},
         "restart_failed_env_runners": False,
@@ -269,9 +261,7 @@ def test_a_lost_runners_episodes_are_played_by_the_others() -> None:
         ("MountainCar-v0", "action_space", r"Discrete\(3\)", r"Discrete\(2\)"),
     ],
 )
-def test_an_env_with_other_spaces_is_told_with_both(
-    num_runners: int, env: str, kind: str, theirs: str, ours: str
-) -> None:
+def test_an_env_with_other_spaces_is_told_with_both(num_runners, env, kind, theirs, ours):
     settings = {"evaluation_num_env_runners": num_runners, "evaluation_config": {"env": env}}
     expected = f"{env}' has {kind}={theirs}.*'CountdownEnv' has {kind}={ours}"
     with (
@@ -281,9 +271,9 @@ def test_an_env_with_other_spaces_is_told_with_both(
         algo.evaluate()
 
 
-def test_an_env_with_other_bounds_is_welcome() -> None:
+def test_an_env_with_other_bounds_is_welcome():
     class OtherBounds(CountdownEnv):
-        def __init__(self, env_config: Any) -> None:
+        def __init__(self, env_config):
             super().__init__(env_config)
             self.observation_space = spaces.Box(-9.0, 9.0, (2,), np.float32)
 

@@ -4,19 +4,16 @@ What is compared are the numbers of every ticket: they do not depend on the mode
 on who dies meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import CallbackError, PPOConfig
+from trainer import CallbackError
 from trainer.metrics import comparable
 from trainer.runner_group import plays as ticket_play
 from trainer.testing.envs import CountdownEnv
@@ -25,38 +22,38 @@ from trainer.testing.processes import is_process_alive, wait_until
 pytestmark = pytest.mark.process
 
 
-def config(env: Any = CountdownEnv, **settings: Any) -> PPOConfig:
+def config(env=CountdownEnv, **settings):
     made = small_ppo(env=env, num_slots=2, batch=40)
     made.evaluation(evaluation_interval=1, evaluation_num_env_runners=2, evaluation_duration=5)
     return made.update_from_dict(settings)
 
 
-PARALLEL: dict[str, Any] = {"evaluation_parallel_to_training": True}
-ASYNC: dict[str, Any] = {"enable_async_evaluation": True}
-AUTO: dict[str, Any] = {
+PARALLEL = {"evaluation_parallel_to_training": True}
+ASYNC = {"enable_async_evaluation": True}
+AUTO = {
     **PARALLEL,
     "evaluation_duration": "auto",
     "evaluation_duration_unit": "timesteps",
 }
 
 
-def numbers(metrics: Any) -> bytes:
+def numbers(metrics):
     """What an evaluation found out, ticket by ticket, as bytes; without what it left out."""
     found = comparable({"evaluation": metrics})["evaluation"]
     return encode({key: found[key] for key in ("env_runners", "num_episodes")})
 
 
-def by_version(algo: Any, num_iterations: int) -> dict[int, bytes]:
+def by_version(algo, num_iterations):
     """What the evaluations in the results of some iterations found out, by weights version."""
     shown = [algo.train().get("evaluation") for _ in range(num_iterations)]
     return {found["weights_version"]: numbers(found) for found in shown if found is not None}
 
 
-def all_by_version(algo: Any, num_evaluations: int) -> dict[int, bytes]:
+def all_by_version(algo, num_evaluations):
     """Likewise, training on until there were so many evaluations."""
-    found: dict[int, bytes] = {}
+    found = {}
 
-    def has_all() -> bool:
+    def has_all():
         found.update(by_version(algo, 1))
         return len(found) >= num_evaluations
 
@@ -74,12 +71,10 @@ def all_by_version(algo: Any, num_evaluations: int) -> dict[int, bytes]:
         ({**AUTO, "evaluation_interval": 2}, [None, 1, 1, 3]),
     ],
 )
-def test_the_weights_are_those_that_the_documents_print(
-    settings: dict[str, Any], expected: list[Any]
-) -> None:
-    seen: list[tuple[int, int]] = []
+def test_the_weights_are_those_that_the_documents_print(settings, expected):
+    seen = []
 
-    def note(algorithm: Any) -> None:
+    def note(algorithm):
         versions = algorithm.eval_env_runner_group.foreach_env_runner(lambda r: r.weights_version)
         seen.append((algorithm.learner.num_updates, *set(versions)))
 
@@ -91,7 +86,7 @@ def test_the_weights_are_those_that_the_documents_print(
     assert seen == [(version, version) for version in begun], "the runners hold these weights"
 
 
-def test_only_fresh_ones_are_shown_if_that_is_wanted() -> None:
+def test_only_fresh_ones_are_shown_if_that_is_wanted():
     settings = {**PARALLEL, "evaluation_interval": 2, "always_attach_evaluation_results": False}
     with config(**settings).build_algo() as algo:
         assert ["evaluation" in algo.train() for _ in range(4)] == [False, True, False, True]
@@ -102,9 +97,9 @@ def test_only_fresh_ones_are_shown_if_that_is_wanted() -> None:
     [(10, "episodes", 10, None), (200, "timesteps", None, 203)],
 )
 def test_seven_runners_play_exactly_what_the_documents_say(
-    duration: int, unit: str, num_episodes: int | None, num_env_steps: int | None, tmp_path: Path
-) -> None:
-    def count(samples: Any, env_runner: Any) -> None:
+    duration, unit, num_episodes, num_env_steps, tmp_path
+):
+    def count(samples, env_runner):
         steps = sum(len(episode) for episode in samples)
         with (tmp_path / str(env_runner.worker_index)).open("a") as file:
             file.write(f"{len(samples)} {steps}\n")
@@ -127,13 +122,13 @@ def test_seven_runners_play_exactly_what_the_documents_say(
         assert metrics["num_env_steps_sampled"] == num_env_steps
 
 
-def _kill_when_evaluating(algorithm: Any) -> None:
+def _kill_when_evaluating(algorithm):
     pids = algorithm.eval_env_runner_group.env_runner_pids()
     if pids:
         os.kill(pids[min(pids)], signal.SIGKILL)
 
 
-def found(num: int = 3, /, *, is_killed: bool = False, **settings: Any) -> dict[int, bytes]:
+def found(num=3, /, *, is_killed=False, **settings):
     """What some evaluations found out, by weights version."""
     made = config(**settings)
     if is_killed:
@@ -145,24 +140,24 @@ def found(num: int = 3, /, *, is_killed: bool = False, **settings: Any) -> dict[
 class Expected:
     """What the main process finds out by itself, one iteration after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._algo = config(evaluation_num_env_runners=0).build_algo()
-        self._found: dict[int, bytes] = {}
+        self._found = {}
 
-    def __getitem__(self, version: int) -> bytes:
+    def __getitem__(self, version):
         while version not in self._found:
             self._found |= by_version(self._algo, 1)
         return self._found[version]
 
 
-def agree(some: dict[int, bytes], expected: Expected) -> bool:
+def agree(some, expected):
     """Whether the same weights got the same numbers; untrained ones are not compared."""
     versions = some.keys() - {0}
     return len(versions) >= 2 and all(some[version] == expected[version] for version in versions)
 
 
 @pytest.fixture(scope="module")
-def expected() -> Expected:
+def expected():
     made = Expected()
     assert len({made[version] for version in range(1, 21)}) > 15, "evaluations differ"
     return made
@@ -191,16 +186,16 @@ _SLOW = pytest.mark.slow
     ],
 )
 def test_every_mode_finds_the_same_numbers_whoever_plays_and_whoever_dies(
-    is_killed: bool, settings: dict[str, Any], expected: Expected
-) -> None:
+    is_killed, settings, expected
+):
     assert agree(found(is_killed=is_killed, **settings), expected)
 
 
-def test_other_seeds_find_other_numbers(expected: Expected) -> None:
+def test_other_seeds_find_other_numbers(expected):
     assert not agree(found(evaluation_num_env_runners=0, evaluation_seed=77), expected)
 
 
-def test_a_checkpoint_of_that_moment_gives_the_same_evaluation_again(tmp_path: Path) -> None:
+def test_a_checkpoint_of_that_moment_gives_the_same_evaluation_again(tmp_path):
     with config(**PARALLEL).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -216,13 +211,13 @@ def test_a_checkpoint_of_that_moment_gives_the_same_evaluation_again(tmp_path: P
 # ---- as long as the training step
 
 
-def test_auto_lasts_as_long_as_the_training_step() -> None:
+def test_auto_lasts_as_long_as_the_training_step():
     # How much is played grows with the training step, and what is waited for after it does not; on
     # a busy machine, a short one shows neither.
     assert any(_fills_an_iteration(seconds) for seconds in (0.3, 1.2, 4.8))
 
 
-def _fills_an_iteration(min_time_s_per_iteration: float) -> bool:
+def _fills_an_iteration(min_time_s_per_iteration):
     """Whether the evaluation plays many chunks, and takes less than half of it after the step."""
     settings = {**AUTO, "evaluation_auto_duration_min_env_steps_per_sample": 30}
     made = config(**settings, min_time_s_per_iteration=min_time_s_per_iteration)
@@ -240,7 +235,7 @@ def _fills_an_iteration(min_time_s_per_iteration: float) -> bool:
     return True
 
 
-def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill() -> None:
+def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill():
     long = {"env_config": {"min_length": 50, "max_length": 60}}
     settings = {**AUTO, "evaluation_auto_duration_min_env_steps_per_sample": 7}
     made = config(**settings, evaluation_config=long, min_time_s_per_iteration=0.2)
@@ -256,17 +251,17 @@ def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill() -> No
 class FatalEnv(CountdownEnv):
     """Ends the process of the second runner."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         super().__init__(config)
         self.is_fatal = config.worker_index == 2
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.is_fatal:
             os._exit(3)
         return super().step(action)
 
 
-def test_auto_goes_on_without_runners_that_were_given_up() -> None:
+def test_auto_goes_on_without_runners_that_were_given_up():
     alone = {"ignore_env_runner_failures": True, "restart_failed_env_runners": False}
     with config(**AUTO, evaluation_config={"env": FatalEnv, **alone}).build_algo() as algo:
         for _ in range(3):
@@ -281,18 +276,18 @@ def test_auto_goes_on_without_runners_that_were_given_up() -> None:
 class FaultyEnv(CountdownEnv):
     """Hangs or raises in runner processes: once, or in every episode of the greatest length."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         super().__init__(config)
         self.settings = config
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.settings.worker_index and self.is_to_fail():
             if self.settings["how"] == "raises":
                 raise ValueError("the simulator crashed")
             wait_until(lambda: False, within_s=3600)
         return super().step(action)
 
-    def is_to_fail(self) -> bool:
+    def is_to_fail(self):
         if "flag" not in self.settings:
             return self.length == self.max_length
         try:
@@ -305,7 +300,7 @@ class FaultyEnv(CountdownEnv):
 NUM_TICKETS = 12
 
 
-def faulty(env_config: dict[str, Any], **settings: Any) -> PPOConfig:
+def faulty(env_config, **settings):
     """Asynchronous evaluation in an env with faults; training's has none."""
     return config(
         FaultyEnv,
@@ -316,11 +311,11 @@ def faulty(env_config: dict[str, Any], **settings: Any) -> PPOConfig:
     )
 
 
-def next_evaluation(algo: Any) -> Any:
+def next_evaluation(algo):
     """Trains until an evaluation has ended."""
-    shown: list[Any] = []
+    shown = []
 
-    def is_there() -> bool:
+    def is_there():
         shown.append(algo.train().get("evaluation"))
         return shown[-1] is not None
 
@@ -328,7 +323,7 @@ def next_evaluation(algo: Any) -> Any:
     return shown[-1]
 
 
-def first_evaluation(algo: Any) -> Any:
+def first_evaluation(algo):
     """Trains until an evaluation has ended: that of version 1."""
     found = next_evaluation(algo)
     assert found["weights_version"] == found["evaluated_at_iteration"] == 1
@@ -336,7 +331,7 @@ def first_evaluation(algo: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> Any:
+def undisturbed():
     """The evaluation of version 1 in an env without faults."""
     made = config(evaluation_num_env_runners=0, evaluation_duration=NUM_TICKETS)
     with made.build_algo() as algo:
@@ -344,15 +339,13 @@ def undisturbed() -> Any:
 
 
 @pytest.fixture
-def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_patience(monkeypatch):
     monkeypatch.setattr(ticket_play, "_STUCK_AFTER_S", 0.1)
 
 
 @pytest.mark.usefixtures("_short_patience")
 @pytest.mark.parametrize("how", ["hangs", pytest.param("raises", marks=_SLOW)])
-def test_who_fails_once_is_replaced_by_others_without_a_trace(
-    how: str, tmp_path: Path, undisturbed: Any
-) -> None:
+def test_who_fails_once_is_replaced_by_others_without_a_trace(how, tmp_path, undisturbed):
     flag = tmp_path / "failed"
     with faulty({"how": how, "flag": str(flag)}).build_algo() as algo:
         evaluation = first_evaluation(algo)
@@ -363,9 +356,7 @@ def test_who_fails_once_is_replaced_by_others_without_a_trace(
 
 @pytest.mark.usefixtures("_short_patience")
 @pytest.mark.parametrize("how", [pytest.param("hangs", marks=_SLOW), "raises"])
-def test_tickets_that_always_fail_are_missing_and_the_others_are_there(
-    how: str, undisturbed: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tickets_that_always_fail_are_missing_and_the_others_are_there(how, undisturbed, caplog):
     lengths = undisturbed["env_runners/hist_stats/episode_lengths"]
     played = [length for length in lengths if length != 12]
     assert 0 < len(played) < NUM_TICKETS
@@ -378,7 +369,7 @@ def test_tickets_that_always_fail_are_missing_and_the_others_are_there(
     assert "are missing in its result" in caplog.text
 
 
-def test_training_waits_for_no_asynchronous_evaluation() -> None:
+def test_training_waits_for_no_asynchronous_evaluation():
     with faulty({"how": "hangs", "min_length": 12}).build_algo() as algo:
         results = [algo.train() for _ in range(5)]
         pids = list(algo.eval_env_runner_group.env_runner_pids().values())
@@ -390,16 +381,14 @@ def test_training_waits_for_no_asynchronous_evaluation() -> None:
     assert not any(is_process_alive(pid) for pid in pids), "stop() leaves no process behind"
 
 
-def test_an_evaluation_that_never_succeeds_does_not_end_training(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_evaluation_that_never_succeeds_does_not_end_training(caplog):
     settings = {"evaluation_sample_timeout_s": 0.1, "evaluation_num_env_runners": 1}
     made = faulty({"how": "hangs", "min_length": 12}, **settings)
     made.evaluation(evaluation_duration=1)
     with made.build_algo() as algo:
-        evaluations: list[int] = []
+        evaluations = []
 
-        def has_four() -> bool:
+        def has_four():
             evaluation = algo.train().get("evaluation")
             if evaluation is not None:
                 assert evaluation["num_episodes_missing"] == 1
@@ -412,7 +401,7 @@ def test_an_evaluation_that_never_succeeds_does_not_end_training(
         assert algo.eval_env_runner_group.num_restarts > 3, "more than a newcomer's three tries"
 
 
-def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised() -> None:
+def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised():
     made = faulty({"how": "raises"}, evaluation_num_env_runners=1)
     made.evaluation(enable_async_evaluation=False)
     with made.build_algo() as algo:
@@ -425,17 +414,15 @@ def test_sequential_evaluation_of_an_env_that_always_fails_raises_what_it_raised
 
 
 @pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
-def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(
-    mode: dict[str, Any], expected: Expected
-) -> None:
-    def ask(algorithm: Any) -> None:
+def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(mode, expected):
+    def ask(algorithm):
         group = algorithm.eval_env_runner_group
         if group is not None:
             answers.append(group.foreach_env_runner(lambda runner: runner.worker_index))
             by_hand.append(numbers(algorithm.evaluate()))
 
-    answers: list[Any] = []
-    by_hand: list[bytes] = []
+    answers = []
+    by_hand = []
     with config(**mode).callbacks(on_train_result=ask).build_algo() as algo:
         some = by_version(algo, 4)
     assert answers == [[1, 2]] * 4
@@ -444,18 +431,16 @@ def test_what_is_asked_of_the_runners_meanwhile_waits_for_the_evaluation(
 
 
 @pytest.mark.parametrize("mode", [PARALLEL, ASYNC])
-def test_a_failed_iteration_leaves_evaluation_as_it_was(
-    mode: dict[str, Any], expected: Expected
-) -> None:
-    def fail(algorithm: Any) -> None:
+def test_a_failed_iteration_leaves_evaluation_as_it_was(mode, expected):
+    def fail(algorithm):
         failed.append(algorithm.training_iteration)
         if len(failed) in {2, 4}:
             raise ValueError("at the worst moment")
 
-    failed: list[int] = []
-    some: dict[int, bytes] = {}
+    failed = []
+    some = {}
 
-    def has_enough() -> bool:
+    def has_enough():
         with contextlib.suppress(CallbackError):
             some.update(by_version(algo, 1))
         return len(failed) >= 8 and len(some) >= 3

@@ -3,11 +3,8 @@
 The evaluation runners wait at a gate, so that it is under way for as long as a test wants.
 """
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.integration.test_evaluation_modes import next_evaluation, numbers
 from tests.small_runs import small_ppo
-from trainer import AlgorithmStoppedError, CallbackError, PPOConfig
+from trainer import AlgorithmStoppedError, CallbackError
 from trainer.testing.processes import wait_until
 
 pytestmark = pytest.mark.process
@@ -28,20 +25,20 @@ pytestmark = pytest.mark.process
 class Gated(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Steps wait while the gate is closed: those of one runner, if it is named."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         # Its rewards follow from actions to the last digit.
         super().__init__(gymnasium.wrappers.TimeLimit(PendulumEnv(), 20))
         self.gate = Path(config.get("gate", "no gate"))
         self.task = 0
         self.is_gated = config.get("only", config.worker_index) == config.worker_index
 
-    def get_task(self) -> int:
+    def get_task(self):
         return self.task
 
-    def set_task(self, task: int) -> None:
+    def set_task(self, task):
         self.task = task
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.is_gated and self.gate.exists():
             assert wait_until(lambda: not self.gate.exists(), within_s=60)
         return super().step(action)
@@ -50,21 +47,21 @@ class Gated(gymnasium.Wrapper[Any, Any, Any, Any]):
 class Counting(RLlibCallback):
     """Counts the episodes of its runner."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_episodes = 0
 
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         self.num_episodes += 1
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Path:
+def gate(tmp_path):
     path = tmp_path / "gate"
     path.touch()
     return path
 
 
-def config(gate: Path, *, seed: int = 5, only: int | None = None, **settings: Any) -> PPOConfig:
+def config(gate, *, seed=5, only=None, **settings):
     env_config = {"gate": str(gate), **({} if only is None else {"only": only})}
     made = small_ppo(
         env=Gated, num_slots=1, batch=40, observation_filter="MeanStdFilter", seed=seed
@@ -79,12 +76,10 @@ def config(gate: Path, *, seed: int = 5, only: int | None = None, **settings: An
     return made.update_from_dict(settings)
 
 
-def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(
-    gate: Path, tmp_path: Path
-) -> None:
+def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(gate, tmp_path):
     with config(tmp_path / "open", enable_async_evaluation=False).build_algo() as algo:
         expected = numbers(algo.train()["evaluation"])
-    found: list[Any] = []
+    found = []
     with (
         config(gate)
         .callbacks(on_evaluate_end=lambda evaluation_metrics: found.append(evaluation_metrics))
@@ -104,7 +99,7 @@ def test_an_evaluation_by_hand_leaves_it_its_weights_and_statistics(
     assert numbers(begun_first) == expected
 
 
-def test_a_restore_ends_it_and_begins_what_was_under_way_then(gate: Path, tmp_path: Path) -> None:
+def test_a_restore_ends_it_and_begins_what_was_under_way_then(gate, tmp_path):
     seed = 6  # not that of the run that it is restored into
     with config(tmp_path / "open", seed=seed).build_algo() as algo:
         algo.train()
@@ -123,16 +118,14 @@ def test_a_restore_ends_it_and_begins_what_was_under_way_then(gate: Path, tmp_pa
 
 
 @pytest.mark.parametrize("is_parallel", [False, True])
-def test_one_of_earlier_weights_begins_again_after_a_restore(
-    is_parallel: bool, gate: Path, tmp_path: Path
-) -> None:
+def test_one_of_earlier_weights_begins_again_after_a_restore(is_parallel, gate, tmp_path):
     class CountingStarts(RLlibCallback):
         num_starts = 0
 
-        def on_evaluate_start(self, **kwargs: Any) -> None:
+        def on_evaluate_start(self, **kwargs):
             self.num_starts += 1
 
-    def made(**settings: Any) -> PPOConfig:
+    def made(**settings):
         settings = {"evaluation_parallel_to_training": is_parallel, **settings}
         return config(gate, evaluation_interval=3, **settings).callbacks(CountingStarts)
 
@@ -164,21 +157,21 @@ def test_one_of_earlier_weights_begins_again_after_a_restore(
     assert starts == state["callbacks"], "the event was told before"
 
 
-def _counted(algo: Any) -> list[int]:
+def _counted(algo):
     states = algo.eval_env_runner_group.slot_states.get_callback_states()
     return [state["objects"][0]["state"]["num_episodes"] for _, state in sorted(states.items())]
 
 
-def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) -> None:
+def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate):
     """Only runner 2 waits: what runner 1 has played arrives in the iteration that fails."""
-    evaluations: list[Any] = []
-    undone: list[int] = []
+    evaluations = []
+    undone = []
 
-    def fail_when_half_is_there(algorithm: Any) -> None:
+    def fail_when_half_is_there(algorithm):
         if algorithm.training_iteration == 2 and not undone:
             group = algorithm.eval_env_runner_group
 
-            def has_answered() -> bool:
+            def has_answered():
                 algorithm._evaluations.look_after()
                 return bool(group._records.by_index[1].has_answered)
 
@@ -200,15 +193,13 @@ def test_what_it_has_found_out_outlives_an_iteration_that_is_undone(gate: Path) 
         assert numbers(algo.train()["evaluation"]) == numbers(evaluations[0])
 
 
-def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
-    gate: Path, tmp_path: Path
-) -> None:
+def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(gate, tmp_path):
     """Only runner 2 waits: runner 1 has counted its episodes when the checkpoint is saved."""
     with config(gate, only=2, evaluation_interval=2).build_algo() as algo:
         algo.train()
         algo.train()
 
-        def has_answered() -> bool:
+        def has_answered():
             algo._evaluations.look_after()
             return _counted(algo) == [2, 0]
 
@@ -222,13 +213,13 @@ def test_what_half_of_it_has_counted_is_not_counted_again_after_a_restore(
     assert [state[index]["objects"][0]["state"]["num_episodes"] for index in "12"] == [2, 2]
 
 
-def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path) -> None:
-    def fail_once(algorithm: Any) -> None:
+def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate):
+    def fail_once(algorithm):
         if algorithm.training_iteration == 2 and not failed:
             failed.append(2)
             raise ValueError("in the second")
 
-    failed: list[int] = []
+    failed = []
     with config(gate).callbacks(on_train_result=fail_once).build_algo() as algo:
         algo.train()
         gate.unlink()
@@ -241,13 +232,13 @@ def test_what_was_asked_of_its_runners_afterwards_outlives_it_as_well(gate: Path
         assert group.get_tasks() == [5, 5]
 
 
-def test_an_undone_iteration_leaves_the_last_evaluation_as_it_was(tmp_path: Path) -> None:
-    def fail(algorithm: Any) -> None:
+def test_an_undone_iteration_leaves_the_last_evaluation_as_it_was(tmp_path):
+    def fail(algorithm):
         if algorithm.training_iteration == 3 and not failed:
             failed.append(3)
             raise ValueError("in the third")
 
-    failed: list[int] = []
+    failed = []
     made = config(tmp_path / "open", enable_async_evaluation=False, evaluation_interval=2)
     with made.callbacks(on_train_result=fail).build_algo() as algo:
         algo.train()
@@ -266,7 +257,7 @@ def test_an_undone_iteration_leaves_the_last_evaluation_as_it_was(tmp_path: Path
         lambda group: group.sync_weights(),
     ],
 )
-def test_after_a_stop_nobody_waits_for_it(ask: Callable[[Any], Any], gate: Path) -> None:
+def test_after_a_stop_nobody_waits_for_it(ask, gate):
     algo = config(gate).build_algo()
     algo.train()
     group = algo.eval_env_runner_group

@@ -1,12 +1,8 @@
 """The golden event trace: every episode has the same events, wherever and however it is played."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +10,6 @@ from callbacks import CallbackChain, RLlibCallback
 from tests.event_trace import (
     TRAJECTORY,
     EventTrace,
-    Traces,
     all_traces,
     finished_traces,
     outline,
@@ -24,7 +19,7 @@ from tests.event_trace import (
     without_trajectories,
 )
 from tests.small_runs import small_ppo
-from trainer import PPO, PPOConfig
+from trainer import PPO
 from trainer.env_runners.episode_player import EpisodeEvents, EpisodePlayer
 from trainer.testing.envs import CountdownEnv
 
@@ -34,16 +29,14 @@ NUM_SLOTS = 4
 STEPS_PER_SLOT = 30
 
 
-def config(
-    num_env_runners: int, *, steps_per_iteration: int = 40, callbacks: Any = EventTrace, **more: Any
-) -> PPOConfig:
+def config(num_env_runners, *, steps_per_iteration=40, callbacks=EventTrace, **more):
     """Four slots, spread over the runners, and weights that stay as they are."""
     made = small_ppo(num_env_runners, num_slots=NUM_SLOTS, batch=steps_per_iteration, seed=7)
     # Weights that learn would make the actions depend on where the iterations end.
     return made.training(lr=0.0).callbacks(callbacks).update_from_dict(more)
 
 
-def traces_of_run(made: PPOConfig) -> Traces:
+def traces_of_run(made):
     """All traces after 30 steps in each slot."""
     with made.build_algo() as algo:
         for _ in range(STEPS_PER_SLOT * NUM_SLOTS // made.train_batch_size):
@@ -52,11 +45,11 @@ def traces_of_run(made: PPOConfig) -> Traces:
 
 
 @pytest.fixture(scope="module")
-def golden() -> Traces:
+def golden():
     return traces_of_run(config(0))
 
 
-def test_the_golden_trace_is_what_one_writes_down_by_hand(golden: Traces) -> None:
+def test_the_golden_trace_is_what_one_writes_down_by_hand(golden):
     assert problems_of(golden) == set()
     for episode_id, trace in golden.items():
         assert {line[1] for line in trace} == {int(episode_id.split("-")[1])}, "the env slot"
@@ -69,20 +62,18 @@ def test_the_golden_trace_is_what_one_writes_down_by_hand(golden: Traces) -> Non
     assert events.count(TRAJECTORY) >= 2, "of episodes that are cut where the run ends"
 
 
-def test_it_makes_no_difference_how_slots_are_spread(golden: Traces) -> None:
+def test_it_makes_no_difference_how_slots_are_spread(golden):
     assert traces_of_run(config(2)) == golden
 
 
 @pytest.mark.parametrize(("num_env_runners", "steps_per_iteration"), [(0, 120), (2, 4)])
-def test_cuts_into_chunks_have_no_events(
-    num_env_runners: int, steps_per_iteration: int, golden: Traces
-) -> None:
+def test_cuts_into_chunks_have_no_events(num_env_runners, steps_per_iteration, golden):
     traces = traces_of_run(config(num_env_runners, steps_per_iteration=steps_per_iteration))
     assert without_trajectories(traces) == without_trajectories(golden)
     assert problems_of(traces) == set()
 
 
-def test_complete_episodes_have_the_same_events(golden: Traces) -> None:
+def test_complete_episodes_have_the_same_events(golden):
     traces = traces_of_run(config(2, batch_mode="complete_episodes"))
     assert {trace[-1][0] for trace in traces.values()} == {"end"}, "all episodes are finished"
     assert problems_of(traces) == set()
@@ -91,12 +82,12 @@ def test_complete_episodes_have_the_same_events(golden: Traces) -> None:
         assert whole[episode_id][: len(trace)] == trace
 
 
-def test_evaluation_leaves_the_traces_of_training_alone(golden: Traces) -> None:
+def test_evaluation_leaves_the_traces_of_training_alone(golden):
     made = config(0, evaluation_interval=1, evaluation_duration=3)
     assert traces_of_run(made) == golden
 
 
-def test_evaluation_episodes_have_the_same_events_whoever_plays_them() -> None:
+def test_evaluation_episodes_have_the_same_events_whoever_plays_them():
     outcomes = []
     for num_runners, num_envs in ((0, 1), (0, 3), (2, 2)):
         made = config(0, evaluation_num_env_runners=num_runners, evaluation_duration=5)
@@ -115,10 +106,10 @@ def test_evaluation_episodes_have_the_same_events_whoever_plays_them() -> None:
 class KillsItsProcess(RLlibCallback):
     """Writes each step into a file, and kills its process after some of them while `armed` is."""
 
-    def __init__(self, armed: Path, steps: Path) -> None:
+    def __init__(self, armed, steps):
         self._armed, self._steps = str(armed), str(steps)
 
-    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_step(self, *, episode, **kwargs):
         with Path(self._steps).open("a") as file:
             file.write(f"{episode.id_} {episode.t}\n")
         if episode.t != 3:
@@ -130,9 +121,7 @@ class KillsItsProcess(RLlibCallback):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_runner_killed_in_mid_iteration_leaves_no_event_out_and_none_twice(
-    golden: Traces, tmp_path: Path
-) -> None:
+def test_a_runner_killed_in_mid_iteration_leaves_no_event_out_and_none_twice(golden, tmp_path):
     armed, steps = tmp_path / "armed", tmp_path / "steps"
     made = config(2, callbacks=[EventTrace, KillsItsProcess(armed, steps)])
     with made.build_algo() as algo:
@@ -158,14 +147,14 @@ class InterruptedOnce(CountdownEnv):
 
     lifetime_steps = 0
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.lifetime_steps += 1
         if self.lifetime_steps == 20:
             raise KeyboardInterrupt
         return super().step(action)
 
 
-def test_an_interrupted_iteration_leaves_no_event_out_and_none_twice(golden: Traces) -> None:
+def test_an_interrupted_iteration_leaves_no_event_out_and_none_twice(golden):
     num_interrupts = 0
     with config(0).environment(InterruptedOnce).build_algo() as algo:
         while algo.training_iteration < 3:
@@ -179,8 +168,8 @@ def test_an_interrupted_iteration_leaves_no_event_out_and_none_twice(golden: Tra
 
 @pytest.mark.parametrize(("num_before", "num_after"), [(0, 2), (2, 0)])
 def test_a_restored_run_goes_on_in_the_middle_of_its_traces(
-    num_before: int, num_after: int, golden: Traces, tmp_path: Path
-) -> None:
+    num_before, num_after, golden, tmp_path
+):
     with config(num_before).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
@@ -196,7 +185,7 @@ def test_a_restored_run_goes_on_in_the_middle_of_its_traces(
         assert {**finished, **all_traces(other)} == golden
 
 
-def test_the_other_events_of_a_runner_are_in_order() -> None:
+def test_the_other_events_of_a_runner_are_in_order():
     made_of = ["on_sub_environment_created 0", "on_sub_environment_created 1"]
     made_of += ["on_environment_created", "on_create_policy"]
     for num_env_runners in (0, 1, 2):
@@ -211,24 +200,24 @@ def test_the_other_events_of_a_runner_are_in_order() -> None:
 # ---- negative controls: an engine that errs is found out
 
 
-def drops_the_last_step(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def drops_the_last_step(fire, event, slot, **more):
     if event != "on_episode_step" or not slot.episode.is_done:
         fire(event, slot, **more)
 
 
-def fires_steps_twice(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def fires_steps_twice(fire, event, slot, **more):
     fire(event, slot, **more)
     if event == "on_episode_step":
         fire(event, slot, **more)
 
 
-def starts_before_the_reset(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def starts_before_the_reset(fire, event, slot, **more):
     fire(event, slot, **more)
     if event == "on_episode_created":
         fire("on_episode_start", slot)
 
 
-def ends_before_the_last_step(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def ends_before_the_last_step(fire, event, slot, **more):
     is_last = event == "on_episode_step" and slot.episode.is_done
     if is_last:
         fire("on_episode_end", slot, prev_episode_chunks=slot.earlier_chunks)
@@ -236,18 +225,18 @@ def ends_before_the_last_step(fire: Any, event: str, slot: Any, **more: Any) -> 
         fire(event, slot, **more)
 
 
-def forgets_earlier_chunks(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def forgets_earlier_chunks(fire, event, slot, **more):
     fire(event, slot, **({**more, "prev_episode_chunks": []} if more else more))
 
 
-def names_the_next_sub_env(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def names_the_next_sub_env(fire, event, slot, **more):
     index = slot.index
     slot.index = (index + 1) % NUM_SLOTS
     fire(event, slot, **more)
     slot.index = index
 
 
-def gives_out_copies(fire: Any, event: str, slot: Any, **more: Any) -> None:
+def gives_out_copies(fire, event, slot, **more):
     original = slot.episode
     slot.episode = original.from_state(original.get_state())
     slot.episode.custom_data = original.custom_data
@@ -270,12 +259,10 @@ _ORDER = "order and number of events"
         (gives_out_copies, "episode is that of the chunk's earlier events"),
     ],
 )
-def test_an_engine_that_errs_is_found_out(
-    errs: Callable[..., None], problem: str, golden: Traces, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_errs_is_found_out(errs, problem, golden, monkeypatch):
     fire = EpisodeEvents.fire
 
-    def wrong(events: EpisodeEvents, event: str, slot: Any, **more: Any) -> None:
+    def wrong(events, event, slot, **more):
         errs(fire.__get__(events), event, slot, **more)
 
     monkeypatch.setattr(EpisodeEvents, "fire", wrong)
@@ -284,10 +271,10 @@ def test_an_engine_that_errs_is_found_out(
     assert problem in problems_of(traces)
 
 
-def test_a_trajectory_that_is_left_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trajectory_that_is_left_out_is_found_out(monkeypatch):
     postprocess = EpisodePlayer._postprocess
 
-    def wrong(player: EpisodePlayer, slot: Any) -> Any:
+    def wrong(player, slot):
         if slot.episode is None or not slot.episode.is_done:
             return postprocess(player, slot)
         return None
@@ -306,18 +293,16 @@ def test_a_trajectory_that_is_left_out_is_found_out(monkeypatch: pytest.MonkeyPa
         ("rl_module", "rl_module is env_runner.module"),
     ],
 )
-def test_arguments_that_are_other_objects_are_found_out(
-    argument: str, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_that_are_other_objects_are_found_out(argument, problem, monkeypatch):
     emitter = CallbackChain.emitter
 
-    def wrong(chain: CallbackChain, event: str) -> Callable[..., None] | None:
+    def wrong(chain, event):
         emit = emitter(chain, event)
         if emit is None or not event.startswith("on_episode"):
             return emit
         return lambda **all_: emit(**{**all_, argument: look_alike(all_[argument])})
 
-    def look_alike(one: Any) -> Any:
+    def look_alike(one):
         other = object.__new__(type(one))
         other.__dict__.update(one.__dict__)
         return other

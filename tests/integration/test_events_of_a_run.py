@@ -1,11 +1,8 @@
 """All events of a small run in order, written down by hand, for one process and for two."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,12 +41,12 @@ class Journal:
     main process waits for the runner.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
         path.touch()
         self._num_read = 0
 
-    def config(self, num_env_runners: int, **settings: Any) -> PPOConfig:
+    def config(self, num_env_runners, **settings):
         """Episodes of 3 steps, iterations of 6."""
         made = (
             PPOConfig()
@@ -62,17 +59,17 @@ class Journal:
         )
         return made.update_from_dict(settings)
 
-    def _listener(self, event: str) -> Any:
+    def _listener(self, event):
         path = str(self.path)
 
-        def note(**arguments: Any) -> None:
+        def note(**arguments):
             assert arguments.keys() == set(EVENTS[event].arguments)
             with Path(path).open("a") as file:
                 file.write(f"{event}\n")
 
         return note
 
-    def new(self) -> list[str]:
+    def new(self):
         """What was written since the last call."""
         lines = self.path.read_text().splitlines()
         new, self._num_read = lines[self._num_read :], len(lines)
@@ -80,14 +77,12 @@ class Journal:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path):
     return Journal(tmp_path / "journal")
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_building_training_evaluating_saving_restoring_stopping(
-    num_env_runners: int, journal: Journal, tmp_path: Path
-) -> None:
+def test_building_training_evaluating_saving_restoring_stopping(num_env_runners, journal, tmp_path):
     made = journal.config(num_env_runners, evaluation_interval=2, evaluation_duration=1)
     with made.build_algo() as algo:
         assert journal.new() == [*MADE, *MADE, "on_algorithm_init"], "training's and evaluation's"
@@ -112,7 +107,7 @@ def test_building_training_evaluating_saving_restoring_stopping(
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_a_cut_in_the_middle_of_an_episode(num_env_runners: int, journal: Journal) -> None:
+def test_a_cut_in_the_middle_of_an_episode(num_env_runners, journal):
     made = journal.config(num_env_runners, train_batch_size=4, minibatch_size=4)
     with made.build_algo() as algo:
         journal.new()
@@ -124,7 +119,7 @@ def test_a_cut_in_the_middle_of_an_episode(num_env_runners: int, journal: Journa
         assert journal.new() == second
 
 
-def test_a_runner_that_was_killed_between_two_iterations(journal: Journal) -> None:
+def test_a_runner_that_was_killed_between_two_iterations(journal):
     with journal.config(1).build_algo() as algo:
         algo.train()
         journal.new()
@@ -135,9 +130,7 @@ def test_a_runner_that_was_killed_between_two_iterations(journal: Journal) -> No
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_runner_that_fails_in_the_middle_of_a_request(
-    how: str, journal: Journal, tmp_path: Path
-) -> None:
+def test_a_runner_that_fails_in_the_middle_of_a_request(how, journal, tmp_path):
     armed = tmp_path / "armed"
     made = journal.config(1)
     fault = {"where": "step", "how": how, "armed_file": str(armed)}
@@ -154,8 +147,8 @@ def test_a_runner_that_fails_in_the_middle_of_a_request(
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
 def test_an_iteration_that_raises_is_made_again_with_the_same_events(
-    num_env_runners: int, journal: Journal, tmp_path: Path
-) -> None:
+    num_env_runners, journal, tmp_path
+):
     armed = tmp_path / "armed"
     made = journal.config(num_env_runners, restart_failed_env_runners=False)
     fault = {"where": "reset", "armed_file": str(armed)}

@@ -1,7 +1,5 @@
 """The examples run, are short, and show what they say."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import importlib
@@ -10,7 +8,6 @@ import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +26,11 @@ Run = Callable[..., list[str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch, tmp_path, capsys):
     """Runs an example in this process, in an empty folder; gives the lines that it printed."""
     monkeypatch.chdir(tmp_path)
 
-    def run_example(name: str, *arguments: str) -> list[str]:
+    def run_example(name, *arguments):
         monkeypatch.setattr("sys.argv", [name, "--num-env-runners", "0", *arguments])
         capsys.readouterr()
         runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
@@ -42,11 +39,11 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     return run_example
 
 
-def numbers_in(line: str) -> list[float]:
+def numbers_in(line):
     return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", line)]
 
 
-def test_examples_are_short_and_named_in_the_readme() -> None:
+def test_examples_are_short_and_named_in_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in EXAMPLES:
         text = (ROOT / "examples" / name).read_text(encoding="utf-8")
@@ -54,7 +51,7 @@ def test_examples_are_short_and_named_in_the_readme() -> None:
         assert f"(examples/{name})" in readme
 
 
-def test_memory_solves_what_guessing_does_not(run: Run) -> None:
+def test_memory_solves_what_guessing_does_not(run):
     without, learnt, alone = run("memory.py", "--iterations", "9")
     assert without.startswith("without memory: return ")
     assert numbers_in(without)[0] < 15  # a third of 31 by guessing
@@ -62,7 +59,7 @@ def test_memory_solves_what_guessing_does_not(run: Run) -> None:
     assert numbers_in(alone)[0] > 28
 
 
-def test_networks_in_torch_learn(run: Run) -> None:
+def test_networks_in_torch_learn(run):
     pytest.importorskip("torch")
     lines = run("torch_module.py", "--iterations", "4")
     assert lines[0].startswith("Convolution: return ")
@@ -71,7 +68,7 @@ def test_networks_in_torch_learn(run: Run) -> None:
     assert numbers_in(lines[1])[1] == 8
 
 
-def test_two_agents_learn_with_networks_of_two_kinds(run: Run) -> None:
+def test_two_agents_learn_with_networks_of_two_kinds(run):
     pytest.importorskip("torch")
     names, returns = run("torch_two_agents.py", "--iterations", "4")
     assert names == "learnt: in_numpy, in_torch"
@@ -80,13 +77,13 @@ def test_two_agents_learn_with_networks_of_two_kinds(run: Run) -> None:
     assert names == "learnt: in_torch"
 
 
-def test_modules_of_users_are_checked_and_learn_with_ppo_and_dqn(run: Run) -> None:
+def test_modules_of_users_are_checked_and_learn_with_ppo_and_dqn(run):
     returns = dict(line.split(": return ") for line in run("custom_module.py"))
     assert float(returns["PPO, convolution"]) > 0.5  # -0.3 without learning
     assert float(returns["DQN, recurrence"]) > 0.9  # 0.5 without memory
 
 
-def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
+def test_quickstart_trains_evaluates_and_saves(run):
     lines = run("quickstart.py", "--iterations", "1", "--checkpoint", "saved")
     assert numbers_in(lines[0])[:2] == [1, 2048]
     assert numbers_in(lines[1])[0] > 8
@@ -94,7 +91,7 @@ def test_quickstart_trains_evaluates_and_saves(run: Run) -> None:
         assert algo.training_iteration == 1
 
 
-def test_metrics_and_images_are_logged(run: Run) -> None:
+def test_metrics_and_images_are_logged(run):
     pytest.importorskip("tensorboardX")
     arguments = ("--iterations", "2", "--train-batch-size", "600", "--logs", "logs")
     lines = run("callbacks_and_metrics.py", *arguments, "--tensorboard")
@@ -121,7 +118,7 @@ def test_metrics_and_images_are_logged(run: Run) -> None:
     assert [(image.image.height, image.image.width) for image in images] == [(24, 24)] * 2
 
 
-def events_of(file: Path) -> list[Any]:
+def events_of(file):
     event = importlib.import_module("tensorboardX.proto.event_pb2").Event
     data, found = file.read_bytes(), []
     while data:
@@ -131,7 +128,7 @@ def events_of(file: Path) -> list[Any]:
     return found
 
 
-def test_backdated_rewards_are_learnt_from_faster_and_add_nothing(run: Run) -> None:
+def test_backdated_rewards_are_learnt_from_faster_and_add_nothing(run):
     as_paid, backdated, returns = map(
         numbers_in, run("rewriting_trajectories.py", "--iterations", "4")
     )
@@ -139,7 +136,7 @@ def test_backdated_rewards_are_learnt_from_faster_and_add_nothing(run: Run) -> N
     assert returns[0] == returns[1]
 
 
-def test_the_curiosity_bonus_finds_what_nobody_finds_by_chance_and_decays(run: Run) -> None:
+def test_the_curiosity_bonus_finds_what_nobody_finds_by_chance_and_decays(run):
     doors, bonus, returns = zip(
         *map(numbers_in, run("curiosity_callback.py", "--iterations", "9")), strict=True
     )
@@ -151,14 +148,14 @@ def test_the_curiosity_bonus_finds_what_nobody_finds_by_chance_and_decays(run: R
     assert max(numbers_in(line)[0] for line in without) < 10
 
 
-def test_the_model_of_the_curiosity_callback_is_saved_and_restored(tmp_path: Path) -> None:
+def test_the_model_of_the_curiosity_callback_is_saved_and_restored(tmp_path):
     names = runpy.run_path(str(ROOT / "examples" / "curiosity_callback.py"))
     made = PPOConfig().environment(names["Doors"]).env_runners(num_env_runners=0)
     made.training(train_batch_size=50, minibatch_size=50, num_epochs=1)
     made.training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
     made.callbacks(names["CuriosityBonus"](0.1))
 
-    def outcome(algo: PPO) -> bytes:
+    def outcome(algo):
         algo.train()
         (model,) = algo.env_runner_group.foreach_env_runner(
             lambda runner: runner.callbacks.objects[0].hidden
@@ -175,7 +172,7 @@ def test_the_model_of_the_curiosity_callback_is_saved_and_restored(tmp_path: Pat
         assert outcome(other) == expected
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(run: Run) -> None:
+def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(run):
     whole = run("resume_and_evaluate.py", "--iterations", "4", "--directory", "whole")
     first = run("resume_and_evaluate.py", "--iterations", "3", "--directory", "parts")
     second = run("resume_and_evaluate.py", "--iterations", "4", "--directory", "parts")
@@ -184,7 +181,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_numbers(run: Run) -> None:
     assert re.match(r"000004, evaluated on 10 episodes: return \d+", whole[-1])
 
 
-def test_the_custom_evaluation_says_what_the_documents_print(run: Run) -> None:
+def test_the_custom_evaluation_says_what_the_documents_print(run):
     lines = run("custom_evaluation.py", "--iterations", "1")
     assert lines[:6] == [
         "Update corridor length to 4",
@@ -200,38 +197,38 @@ def test_the_custom_evaluation_says_what_the_documents_print(run: Run) -> None:
     assert "'num_episodes': 10" in without[0]
 
 
-def test_agents_share_a_module(run: Run) -> None:
+def test_agents_share_a_module(run):
     lines = run("multi_agent_shared.py", "--iterations", "2")
     together, alone = numbers_in(lines[-1])[1], numbers_in(lines[-1])[3]
     assert together > 2 * alone  # the return of an episode is the sum over four agents
 
 
-def test_two_modules_learn_and_one_is_loaded_alone(run: Run) -> None:
+def test_two_modules_learn_and_one_is_loaded_alone(run):
     lines = run("multi_agent_two_modules.py", "--iterations", "3", "--checkpoint", "saved")
     caught = [numbers_in(line)[0] for line in lines[:-1]]
     assert len(caught) == 3
     assert lines[-1].startswith("hare to the right: the hunter goes ")
 
 
-def test_a_rule_is_learnt_against(run: Run) -> None:
+def test_a_rule_is_learnt_against(run):
     lines = run("multi_agent_heuristic.py", "--iterations", "5")
     earned, lost = numbers_in(lines[-1])[:2]
     assert earned == -lost
     assert earned > numbers_in(lines[0])[0]
 
 
-def test_a_group_finds_the_best_return_of_the_two_step_game(run: Run) -> None:
+def test_a_group_finds_the_best_return_of_the_two_step_game(run):
     assert run("multi_agent_groups.py", "--iterations", "5") == ["return 8.0, and 8 is the most"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
-def test_a_game_of_pettingzoo_is_played(run: Run) -> None:
+def test_a_game_of_pettingzoo_is_played(run):
     pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     lines = run("multi_agent_pettingzoo.py", "--iterations", "1")
     assert -1.0 <= numbers_in(lines[-1])[1] <= 1.0
 
 
-def test_a_frozen_opponent_stays_as_it_was(run: Run) -> None:
+def test_a_frozen_opponent_stays_as_it_was(run):
     lines = run("frozen_opponent.py", "--iterations", "2")
     assert [line.split(":")[0] for line in lines] == [
         "Against random play",
@@ -241,7 +238,7 @@ def test_a_frozen_opponent_stays_as_it_was(run: Run) -> None:
     assert lines[2].endswith("True.")
 
 
-def test_a_league_goes_on_where_it_was(run: Run) -> None:
+def test_a_league_goes_on_where_it_was(run):
     alone = run("self_play_league.py", "--iterations", "5", "--directory", "alone")
     run("self_play_league.py", "--iterations", "3")
     resumed = run("self_play_league.py", "--iterations", "5")

@@ -1,24 +1,18 @@
 """Exploration in training. That it is exact whatever happens is in the contract suites."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import DQNConfig, PPOConfig
+from trainer import DQNConfig
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.exploration import ActionChoice, Exploration, uniforms_per_row
+from trainer.exploration import Exploration, uniforms_per_row
 from trainer.testing.envs import ContinuousEnv, CountdownEnv, TargetEnv
-from trainer.types import Array
 
 _TINY = {"feature_dim": 4, "feature_net_config": {"fcnet_hiddens": [6]}}
 _SAMPLING = {"type": "StochasticSampling"}
-STRATEGIES: dict[str, tuple[type, dict[str, Any]]] = {
+STRATEGIES = {
     "random at first": (CountdownEnv, {"type": "StochasticSampling", "random_timesteps": 100}),
     "EpsilonGreedy": (CountdownEnv, {"type": "EpsilonGreedy", "epsilon_timesteps": 200}),
     "SoftQ": (CountdownEnv, {"type": "SoftQ", "temperature": 0.7}),
@@ -41,14 +35,14 @@ STRATEGIES: dict[str, tuple[type, dict[str, Any]]] = {
 }
 
 
-def config(num_env_runners: int, strategy: str, *, num_envs: int = 4) -> PPOConfig:
+def config(num_env_runners, strategy, *, num_envs=4):
     env, exploration = STRATEGIES[strategy]
     # 57 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
     made = small_ppo(num_env_runners, env=env, num_slots=num_envs, batch=57, lr=1e-2)
     return made.training(minibatch_size=32).env_runners(exploration_config=exploration)
 
 
-def facts(algo: Any) -> bytes:
+def facts(algo):
     """What must not depend on how slots are spread, as bytes."""
     state = algo.get_state()
     return encode(
@@ -61,16 +55,16 @@ def facts(algo: Any) -> bytes:
     )
 
 
-def run(algo: Any, iterations: int) -> None:
+def run(algo, iterations):
     for _ in range(iterations):
         algo.train()
 
 
-def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> None:
+def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type():
     made = DQNConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     made.training(epsilon=[[0, 1.0], [200, 0.1]], model_config={"fcnet_hiddens": [8]})
     with made.build_algo() as algo:
-        strategy: Any = algo.explorations.only.strategy
+        strategy = algo.explorations.only.strategy
         assert [strategy.epsilon(t) for t in (0, 100, 200, 900)] == pytest.approx(
             [1.0, 0.55, 0.1, 0.1]
         )
@@ -81,9 +75,7 @@ def test_dqn_follows_its_epsilon_until_an_exploration_config_names_a_type() -> N
 
 
 @pytest.mark.parametrize("exploration", ["StochasticSampling", "SoftQ"])
-def test_steps_without_exploration_leave_the_noise_in_step(
-    exploration: str, tmp_path: Path
-) -> None:
+def test_steps_without_exploration_leave_the_noise_in_step(exploration, tmp_path):
     made = config(0, "SoftQ").exploration(exploration_config=exploration)
     outcomes = []
     with made.build_algo() as algo:
@@ -101,7 +93,7 @@ def test_steps_without_exploration_leave_the_noise_in_step(
     assert outcomes[0] == outcomes[1]
 
 
-def test_strategies_change_what_is_played() -> None:
+def test_strategies_change_what_is_played():
     outcomes = set()
     for strategy in ("random at first", "EpsilonGreedy", "SoftQ", "ParameterNoise"):
         with config(0, strategy).build_algo() as algo:
@@ -111,17 +103,17 @@ def test_strategies_change_what_is_played() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["Curiosity", "RE3"])
-def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strategy: str) -> None:
+def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strategy):
     """CountdownEnv pays 1 per step, so the return of an episode is its length."""
-    sampled: list[Any] = []
+    sampled = []
     with config(0, strategy).build_algo() as algo:
         learn = algo.learn
 
-        def learn_and_keep(sample: Any) -> None:
+        def learn_and_keep(sample):
             sampled.append(sample)
             learn(sample)
 
-        algo.learn = learn_and_keep  # type: ignore[method-assign]
+        algo.learn = learn_and_keep
         result = algo.train()
         statistics = result["env_runners"]
     rewards = np.concatenate([episode.get_rewards() for episode in sampled[0].episodes])
@@ -133,7 +125,7 @@ def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strate
         assert episode.get_return() == episode.t, "the return stays what the env paid"
 
 
-def test_evaluation_without_exploration_is_deterministic_and_exact() -> None:
+def test_evaluation_without_exploration_is_deterministic_and_exact():
     evaluated = []
     for strategy in ("EpsilonGreedy", "SoftQ"):
         with (
@@ -157,17 +149,15 @@ def test_evaluation_without_exploration_is_deterministic_and_exact() -> None:
     assert evaluated[0] == evaluated[1], "same weights, same tickets, nothing drawn"
 
 
-def test_schedules_follow_the_steps_of_the_whole_run() -> None:
-    seen: list[int] = []
+def test_schedules_follow_the_steps_of_the_whole_run():
+    seen = []
 
     class Recording(Exploration):
-        def __init__(self, action_space: Any, **context: Any) -> None:
+        def __init__(self, action_space, **context):
             super().__init__(action_space, **context)
             self.noise_width = uniforms_per_row(self.distribution)
 
-        def get_exploration_action(
-            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
-        ) -> tuple[Array, Array | None]:
+        def get_exploration_action(self, *, action_distribution, timestep, explore=True):
             seen.append(timestep)
             return action_distribution.sample(), None
 
@@ -186,11 +176,9 @@ def test_schedules_follow_the_steps_of_the_whole_run() -> None:
         assert seen[-1] == 7
 
 
-def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() -> None:
+def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step():
     class Saying(Exploration):
-        def get_exploration_action(
-            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
-        ) -> tuple[Array, Array | None]:
+        def get_exploration_action(self, *, action_distribution, timestep, explore=True):
             best = action_distribution.deterministic_sample()
             noise = action_distribution.noise[:, 0].astype(np.float32)
             return np.where(noise < 0.5, 0, best), noise
@@ -230,11 +218,9 @@ def test_likelihoods_of_a_strategy_of_the_users_own_are_recorded_step_by_step() 
         *("too many", "NaN", "one for all"),
     ],
 )
-def test_a_strategy_that_gives_no_actions_of_the_space_is_named(given: Any, message: str) -> None:
+def test_a_strategy_that_gives_no_actions_of_the_space_is_named(given, message):
     class Wrong(Exploration):
-        def get_exploration_action(
-            self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
-        ) -> Any:
+        def get_exploration_action(self, *, action_distribution, timestep, explore=True):
             return given(action_distribution.deterministic_sample())
 
     made = config(0, "SoftQ").exploration(exploration_config={"type": Wrong})
@@ -246,7 +232,7 @@ def test_a_strategy_that_gives_no_actions_of_the_space_is_named(given: Any, mess
     "exploration",
     ["Random", {"type": "EpsilonGreedy", "epsilon_schedule": 0.8}, {"type": "SoftQ"}],
 )
-def test_masked_actions_are_never_chosen(exploration: Any) -> None:
+def test_masked_actions_are_never_chosen(exploration):
     made = config(0, "SoftQ").environment(TargetEnv, env_config={"mask": True})
     with made.exploration(exploration_config=exploration).build_algo() as algo:
         chosen = []
@@ -258,7 +244,7 @@ def test_masked_actions_are_never_chosen(exploration: Any) -> None:
         assert len(set(chosen)) > 1
 
 
-def test_what_acted_is_what_the_likelihoods_are_of() -> None:
+def test_what_acted_is_what_the_likelihoods_are_of():
     made = config(0, "EpsilonGreedy").exploration(
         exploration_config={"type": "EpsilonGreedy", "epsilon_schedule": 0.5}
     )
@@ -283,9 +269,7 @@ def test_what_acted_is_what_the_likelihoods_are_of() -> None:
         (False, True, True),
     ],
 )
-def test_explore_per_call_overrides_the_config(
-    configured: bool, given: bool | None, explores: bool
-) -> None:
+def test_explore_per_call_overrides_the_config(configured, given, explores):
     made = config(0, "SoftQ").exploration(
         explore=configured, exploration_config={"type": "EpsilonGreedy", "epsilon_schedule": 1.0}
     )
@@ -296,7 +280,7 @@ def test_explore_per_call_overrides_the_config(
         assert (len(single), len(set(map(int, many.values())))) == ((2, 2) if explores else (1, 1))
 
 
-def test_actions_can_be_fetched_with_what_they_come_from() -> None:
+def test_actions_can_be_fetched_with_what_they_come_from():
     with config(0, "SoftQ").build_algo() as algo:
         observation = np.array([0.3, 0.6], np.float32)
         action, state, outputs = algo.compute_single_action(observation, full_fetch=True)
@@ -316,7 +300,7 @@ def test_actions_can_be_fetched_with_what_they_come_from() -> None:
             algo.compute_single_action(observation, policy_id="other")
 
 
-def test_actions_may_be_left_as_the_module_gives_them() -> None:
+def test_actions_may_be_left_as_the_module_gives_them():
     made = config(0, "OrnsteinUhlenbeckNoise")
     with made.environment("Pendulum-v1").build_algo() as algo:
         observation = np.zeros(3, np.float32)
@@ -328,7 +312,7 @@ def test_actions_may_be_left_as_the_module_gives_them() -> None:
 # ---- mistakes
 
 
-def test_the_wrong_strategy_for_the_env_is_refused_when_built() -> None:
+def test_the_wrong_strategy_for_the_env_is_refused_when_built():
     made = config(0, "SoftQ").environment("Pendulum-v1")
     with pytest.raises(UnsupportedSpaceError, match="SoftQ explores Discrete or MultiDiscrete"):
         made.build_algo()

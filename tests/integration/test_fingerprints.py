@@ -1,10 +1,7 @@
 """The fixed runs whose fingerprints show that a change of the code changed no byte."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +32,7 @@ same_arithmetic = pytest.mark.skipif(
 
 
 @same_arithmetic
-def test_the_recorded_fingerprints_come_out_again() -> None:
+def test_the_recorded_fingerprints_come_out_again():
     found = run_main(["print", *SAMPLE])
     expected = {name: recorded()[name] for name in SAMPLE}
     assert len(found[SAMPLE[0]]) > 30
@@ -45,15 +42,13 @@ def test_the_recorded_fingerprints_come_out_again() -> None:
 
 @pytest.mark.slow
 @same_arithmetic
-def test_all_recorded_fingerprints_come_out_again() -> None:
+def test_all_recorded_fingerprints_come_out_again():
     found = run_main(["print"])
     assert differences(found, recorded()) == []
     assert broken_promises(found) == []
 
 
-def test_one_changed_number_shows_in_weights_results_and_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_changed_number_shows_in_weights_results_and_files(tmp_path, monkeypatch):
     monkeypatch.setenv(fingerprints.KILLS, str(tmp_path))
     plan = plans()["PPO, no runners"]
     changed = dataclasses.replace(plan, settings={"gamma": 0.99 + 1e-6})
@@ -68,24 +63,20 @@ def test_one_changed_number_shows_in_weights_results_and_files(
     }
 
 
-def test_a_kill_that_changes_something_is_a_broken_promise() -> None:
+def test_a_kill_that_changes_something_is_a_broken_promise():
     run = {"result 1": "a", "result 2": "b"}
     found = {"x": run, "x, killed": run, "x, new process": {**run, "result 2": "c"}}
     assert broken_promises(found) == ["x, new process: result 2 differs from x"]
 
 
-def test_kills_that_are_armed_and_do_not_happen_are_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_that_are_armed_and_do_not_happen_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv(fingerprints.KILLS, str(tmp_path))
     plan = dataclasses.replace(plans()["PG, no runners"], is_killed=True)
     with pytest.raises(AssertionError, match="kills that did not happen"):
         fingerprints_of(plan, tmp_path / "run")
 
 
-def test_a_file_of_another_arithmetic_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_arithmetic_is_refused(tmp_path, monkeypatch):
     other = tmp_path / "fingerprints.json"
     other.write_text(json.dumps({"arithmetic": "another", "runs": {}}))
     monkeypatch.setattr(fingerprints, "RECORD", other)

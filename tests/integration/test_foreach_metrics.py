@@ -1,28 +1,23 @@
 """What users' functions and callbacks log in runners is reported once, despite later deaths."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.small_runs import kill, small_ppo
-from trainer import PPO, PPOConfig
+from trainer import PPO
 
 
-def config(num_env_runners: int, **settings: Any) -> PPOConfig:
+def config(num_env_runners, **settings):
     return small_ppo(num_env_runners, num_envs_per_env_runner=2, batch=40, **settings)
 
 
-def log_index(env_runner: Any) -> None:
+def log_index(env_runner):
     env_runner.metrics.log_value("index", env_runner.worker_index, reduce=None)
     env_runner.metrics.log_value("calls", 1, reduce="sum")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("should_kill", [False, True])
-def test_what_a_function_logs_survives_its_runner(should_kill: bool) -> None:
+def test_what_a_function_logs_survives_its_runner(should_kill):
     with config(2).build_algo() as algo:
         algo.env_runner_group.foreach_env_runner(log_index)
         assert algo.metrics.peek("env_runners/index") == [1, 2]
@@ -40,11 +35,11 @@ def test_what_a_function_logs_survives_its_runner(should_kill: bool) -> None:
 
 
 @pytest.mark.parametrize("event", ["on_algorithm_init", "on_train_result"])
-def test_what_a_function_logs_inside_an_event_is_in_the_same_result(event: str) -> None:
-    def ask(algorithm: Any, **_: Any) -> None:
+def test_what_a_function_logs_inside_an_event_is_in_the_same_result(event):
+    def ask(algorithm, **_):
         algorithm.env_runner_group.foreach_env_runner(log_index)
 
-    def log_env(env: Any) -> float:
+    def log_env(env):
         return float(env.unwrapped.min_length)
 
     with config(0).callbacks(**{event: ask}).build_algo() as algo:
@@ -54,8 +49,8 @@ def test_what_a_function_logs_inside_an_event_is_in_the_same_result(event: str) 
 
 
 @pytest.mark.process
-def test_what_is_logged_before_a_function_raises_did_not_happen_there() -> None:
-    def log_and_raise(env_runner: Any) -> None:
+def test_what_is_logged_before_a_function_raises_did_not_happen_there():
+    def log_and_raise(env_runner):
         log_index(env_runner)
         if env_runner.worker_index == 2:
             raise ZeroDivisionError
@@ -67,7 +62,7 @@ def test_what_is_logged_before_a_function_raises_did_not_happen_there() -> None:
     assert result["env_runners/index"] == [1]
 
 
-def test_what_is_logged_in_evaluation_runners_is_of_the_next_evaluation(tmp_path: Path) -> None:
+def test_what_is_logged_in_evaluation_runners_is_of_the_next_evaluation(tmp_path):
     with config(0, evaluation_interval=2, evaluation_duration=2).build_algo() as algo:
         group = algo.eval_env_runner_group
         assert group is not None
@@ -84,8 +79,8 @@ def test_what_is_logged_in_evaluation_runners_is_of_the_next_evaluation(tmp_path
         assert restored.train()["evaluation/env_runners/index"] == [0]
 
 
-def test_functions_of_on_evaluate_start_are_of_this_evaluation() -> None:
-    def ask(algorithm: Any) -> None:
+def test_functions_of_on_evaluate_start_are_of_this_evaluation():
+    def ask(algorithm):
         algorithm.eval_env_runner_group.foreach_env_runner(log_index)
 
     algo_config = config(0, evaluation_duration=2).callbacks(on_evaluate_start=ask)
@@ -93,20 +88,20 @@ def test_functions_of_on_evaluate_start_are_of_this_evaluation() -> None:
         assert [algo.evaluate()["env_runners/calls"] for _ in range(2)] == [1, 1]
 
 
-def play_episode(env_runner: Any) -> int:
+def play_episode(env_runner):
     """Whole episodes end the running ones; the metrics of all events are reported."""
     return len(env_runner.sample(num_episodes=2))
 
 
-def play_steps(env_runner: Any) -> list[int]:
+def play_steps(env_runner):
     return [episode.t for episode in env_runner.sample(num_timesteps=4)]
 
 
 @pytest.mark.process
-def test_what_a_function_played_is_where_its_successor_goes_on() -> None:
+def test_what_a_function_played_is_where_its_successor_goes_on():
     """A killed runner and a living one sample the same after `sample(num_episodes=…)`."""
 
-    def log_step(metrics_logger: Any) -> None:
+    def log_step(metrics_logger):
         metrics_logger.log_value("steps", 1, reduce="sum")
 
     outcomes = []
@@ -124,10 +119,10 @@ def test_what_a_function_played_is_where_its_successor_goes_on() -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_an_episode_that_a_failed_function_ended_runs_on() -> None:
+def test_an_episode_that_a_failed_function_ended_runs_on():
     """What `sample(num_episodes=…)` remembered outlived the failure of the function around it."""
 
-    def play_and_raise(env_runner: Any) -> None:
+    def play_and_raise(env_runner):
         env_runner.sample(num_episodes=1)
         raise ZeroDivisionError
 
@@ -140,8 +135,8 @@ def test_an_episode_that_a_failed_function_ended_runs_on() -> None:
 
 
 @pytest.mark.process
-def test_lifetime_counts_are_exact_when_runners_die() -> None:
-    def count(metrics_logger: Any) -> None:
+def test_lifetime_counts_are_exact_when_runners_die():
+    def count(metrics_logger):
         metrics_logger.log_value("steps", 1, reduce="sum")
         metrics_logger.log_value(("by", "iteration"), 1, reduce="sum", clear_on_reduce=True)
 

@@ -1,34 +1,28 @@
 """States, checkpoints and switches that a user gives to an algorithm, and that do not fit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
 from tests.small_runs import small_ppo
-from trainer import PPO, Algorithm, DQNConfig, PPOConfig
+from trainer import PPO, Algorithm, DQNConfig
 from trainer.errors import ConfigError
 from trainer.testing.envs import CountdownEnv
 
 
-def config() -> PPOConfig:
+def config():
     return small_ppo(num_slots=1, batch=20, model={"fcnet_hiddens": [2]}, seed=1)
 
 
-def _add_unknown(state: dict[str, Any]) -> None:
+def _add_unknown(state):
     state["nope"] = 1
 
 
-def _spoil_counter(state: dict[str, Any]) -> None:
+def _spoil_counter(state):
     state["counters"]["training_iteration"] = "x"
 
 
-def _add_unknown_to_learner(state: dict[str, Any]) -> None:
+def _add_unknown_to_learner(state):
     state["learner"]["nope"] = 1
 
 
@@ -40,9 +34,7 @@ def _add_unknown_to_learner(state: dict[str, Any]) -> None:
         (_add_unknown_to_learner, r"component 'learner'.*nope.*Nothing was changed"),
     ],
 )
-def test_states_that_do_not_fit_change_nothing(
-    spoil: Callable[[dict[str, Any]], None], message: str
-) -> None:
+def test_states_that_do_not_fit_change_nothing(spoil, message):
     with config().build_algo() as algo:
         start = algo.get_state()
         algo.train()
@@ -54,7 +46,7 @@ def test_states_that_do_not_fit_change_nothing(
         algo.train()
 
 
-def dqn(capacity: int = 60) -> DQNConfig:
+def dqn(capacity=60):
     return (
         DQNConfig()
         .environment(CountdownEnv)
@@ -74,9 +66,7 @@ def dqn(capacity: int = 60) -> DQNConfig:
         (dqn(), "learner/target", r"'encoder/0/kernel' has shape \(9, 9\)"),
     ],
 )
-def test_weights_that_do_not_fit_name_their_component_and_change_nothing(
-    made: Any, path: str, message: str
-) -> None:
+def test_weights_that_do_not_fit_name_their_component_and_change_nothing(made, path, message):
     with made.build_algo() as algo:
         algo.train()
         start = algo.get_state()
@@ -93,7 +83,7 @@ def test_weights_that_do_not_fit_name_their_component_and_change_nothing(
         algo.train()
 
 
-def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were() -> None:
+def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were():
     with dqn(capacity=40).build_algo() as other:
         other.train()
         state = other.get_state()
@@ -106,10 +96,10 @@ def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were() ->
         algo.train()
 
 
-def test_a_state_that_callbacks_give_within_an_iteration_is_undone_with_it() -> None:
-    given: list[Any] = []
+def test_a_state_that_callbacks_give_within_an_iteration_is_undone_with_it():
+    given = []
 
-    def give_and_fail(algorithm: Algorithm, **_kwargs: Any) -> None:
+    def give_and_fail(algorithm, **_kwargs):
         if given:
             algorithm.set_state(given[0])
             raise ValueError("on purpose")
@@ -130,21 +120,21 @@ class WithSteps(PPO):
     steps = 0
     num_checks = 0
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         state = super().get_state(components, not_components=not_components)
         return {**state, "steps": self.steps}
 
-    def check_state(self, state: Any) -> None:
+    def check_state(self, state):
         self.num_checks += 1
         super().check_state(state)
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         self.steps = state.get("steps", self.steps)
 
 
-def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_path: Path) -> None:
-    def fail(**_kwargs: Any) -> None:
+def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_path):
+    def fail(**_kwargs):
         raise ValueError("on purpose")
 
     algo = WithSteps(config().callbacks(on_train_result=fail))
@@ -161,7 +151,7 @@ def test_a_subclass_has_components_of_its_own_and_undoing_checks_nothing(tmp_pat
         assert (algo.steps, algo.num_checks) == (4, 2)
 
 
-def test_a_class_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
+def test_a_class_that_is_not_registered_is_asked_for(tmp_path):
     with WithSteps(config()) as algo:
         path = algo.save_to_path(tmp_path / "c")
     WithSteps.from_checkpoint(path, env=CountdownEnv).stop()
@@ -174,8 +164,8 @@ def test_a_class_that_is_not_registered_is_asked_for(tmp_path: Path) -> None:
         assert "finds the class" not in str(refused.value)
 
 
-def test_switches_are_true_or_false(tmp_path: Path) -> None:
-    text: Any = "no"
+def test_switches_are_true_or_false(tmp_path):
+    text = "no"
     with pytest.raises(TypeError, match=r"allow_code='no'.*True or False"):
         Algorithm.from_checkpoint(tmp_path / "not there", allow_code=text)
     with (
@@ -187,10 +177,10 @@ def test_switches_are_true_or_false(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_save_in_on_checkpoint_saved_is_refused(tmp_path: Path, *, background: bool) -> None:
-    refused: list[Exception] = []
+def test_a_save_in_on_checkpoint_saved_is_refused(tmp_path, *, background):
+    refused = []
 
-    def save_again(algorithm: Algorithm, **_kwargs: Any) -> None:
+    def save_again(algorithm, **_kwargs):
         with pytest.raises(CheckpointWriteError, match="from on_checkpoint_saved") as error:
             algorithm.save_to_path(tmp_path / "again")
         refused.append(error.value)
@@ -204,7 +194,7 @@ def test_a_save_in_on_checkpoint_saved_is_refused(tmp_path: Path, *, background:
 
 
 @pytest.mark.parametrize("argument", ["components", "not_components"])
-def test_a_component_that_there_is_not_is_named_with_the_nearest_one(argument: str) -> None:
+def test_a_component_that_there_is_not_is_named_with_the_nearest_one(argument):
     with config().build_algo() as algo:
         for name, nearest in [("lerner", "learner"), ("env_runner/slots", "env_runners")]:
             match = rf"unknown '{name}' \(did you mean '{nearest}'\?\); the components are"

@@ -1,10 +1,6 @@
 """`get_global_worker()`: the env runner of a process, for code that is not given one."""
 
-from __future__ import annotations
-
 import gc
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,8 +16,8 @@ pytestmark = pytest.mark.process
 class AskingEnv(CountdownEnv):
     """Makes sure in every step that the runner of the process is the one that plays here."""
 
-    def step(self, action: int) -> Any:
-        runner: Any = get_global_worker()
+    def step(self, action):
+        runner = get_global_worker()
         assert any(env.unwrapped is self for env in runner.env.envs)
         return super().step(action)
 
@@ -29,28 +25,26 @@ class AskingEnv(CountdownEnv):
 class Asking(RLlibCallback):
     """Compares the runner of the process with the one that an event brings."""
 
-    def compare(self, env_runner: Any, **_: Any) -> None:
+    def compare(self, env_runner, **_):
         assert get_global_worker() is env_runner
 
     on_sub_environment_created = on_environment_created = compare
     on_episode_created = on_episode_start = on_episode_step = on_episode_end = compare
     on_postprocess_trajectory = on_sample_end = compare
 
-    def on_create_policy(self, *, policy: Any, **_: Any) -> None:
+    def on_create_policy(self, *, policy, **_):
         runner = get_global_worker()
         assert runner is not None
-        assert runner.module_spec.observation_space is policy.observation_space  # type: ignore[attr-defined]
+        assert runner.module_spec.observation_space is policy.observation_space
 
 
-def config(num_env_runners: int = 0, **more: Any) -> PPOConfig:
+def config(num_env_runners=0, **more):
     made = small_ppo(num_env_runners, env=AskingEnv, num_envs_per_env_runner=1, batch=20)
     return made.evaluation(evaluation_duration=1).callbacks(Asking).update_from_dict(more)
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_callbacks_envs_and_functions_find_the_runner_that_is_at_work(
-    num_env_runners: int, tmp_path: Path
-) -> None:
+def test_callbacks_envs_and_functions_find_the_runner_that_is_at_work(num_env_runners, tmp_path):
     # With 0 runners, training and evaluation take turns in one process.
     before = get_global_worker()
     with config(num_env_runners, evaluation_interval=1).build_algo() as algo:
@@ -63,7 +57,7 @@ def test_callbacks_envs_and_functions_find_the_runner_that_is_at_work(
     assert get_global_worker() is before
 
 
-def test_outside_of_work_it_is_the_one_that_was_made_last() -> None:
+def test_outside_of_work_it_is_the_one_that_was_made_last():
     before = get_global_worker()  # of an algorithm that another test left behind
     first, second = (config().build_algo() for _ in range(2))
     assert get_global_worker() is second.env_runner
@@ -75,7 +69,7 @@ def test_outside_of_work_it_is_the_one_that_was_made_last() -> None:
     assert get_global_worker() is before
 
 
-def test_a_runner_that_nobody_holds_is_not_kept_alive() -> None:
+def test_a_runner_that_nobody_holds_is_not_kept_alive():
     before = get_global_worker()
     algo = config().build_algo()
     held = get_global_worker()
@@ -85,10 +79,10 @@ def test_a_runner_that_nobody_holds_is_not_kept_alive() -> None:
     assert get_global_worker() is before
 
 
-def test_a_runner_that_could_not_be_made_or_raised_leaves_no_trace() -> None:
+def test_a_runner_that_could_not_be_made_or_raised_leaves_no_trace():
     before = get_global_worker()
 
-    def fail(**_: Any) -> None:
+    def fail(**_):
         raise ZeroDivisionError
 
     with pytest.raises(CallbackError) as caught:
@@ -102,7 +96,7 @@ def test_a_runner_that_could_not_be_made_or_raised_leaves_no_trace() -> None:
     assert get_global_worker() is before
 
 
-def test_calls_of_several_runners_may_overlap() -> None:
+def test_calls_of_several_runners_may_overlap():
     config = PPOConfig().environment(CountdownEnv)
     first, second = SingleAgentEnvRunner(config=config), SingleAgentEnvRunner(config=config)
     of_first, of_second = AtWork(first), AtWork(second)

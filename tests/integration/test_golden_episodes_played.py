@@ -1,40 +1,37 @@
 """Golden episodes of several agents, played by a runner: equal to those that were built by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import decode, encode
 from tests.multi_agent_scripts import FIRST_ACTION, G3, G4, G11, G12, GOLDEN, ends, played, rows
-from trainer import EnvContractError, MultiAgentEpisode, PPOConfig, RLModule, RLModuleSpec
-from trainer.testing import AgentScript, ScriptedMultiAgentEnv
+from trainer import EnvContractError, PPOConfig, RLModule, RLModuleSpec
+from trainer.testing import ScriptedMultiAgentEnv
 
 
 class CountingPlayer(RLModule):
     """Acts as the scripts expect: 5 upon observations 0, 20, 40; 6 upon 1, 21, 41; and so on."""
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {"bias": (1,)}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         del rng
 
-    def forward_acting(self, obs: np.ndarray) -> Any:
+    def forward_acting(self, obs):
         actions = FIRST_ACTION + obs.argmax(axis=1) % 20
         return np.eye(64, dtype=np.float32)[actions]
 
-    def forward_train(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def forward_train(self, batch):
         raise NotImplementedError
 
-    def backward(self, **derivatives: Any) -> None:
+    def backward(self, **derivatives):
         raise NotImplementedError
 
 
-def config(script: AgentScript, num_envs: int = 1, **settings: Any) -> PPOConfig:
+def config(script, num_envs=1, **settings):
     made = (
         PPOConfig()
         .environment(ScriptedMultiAgentEnv, env_config={"script": script})
@@ -45,17 +42,17 @@ def config(script: AgentScript, num_envs: int = 1, **settings: Any) -> PPOConfig
     return made.update_from_dict(settings)
 
 
-def sampled(script: AgentScript, sizes: list[int], **settings: Any) -> list[MultiAgentEpisode]:
+def sampled(script, sizes, **settings):
     """The chunks of the script's episode, of so many env steps each."""
     with config(script, **settings).build_algo() as algo:
-        runner: Any = algo.env_runner
-        chunks: list[Any] = []
+        runner = algo.env_runner
+        chunks = []
         for size in sizes:
             chunks += runner.sample(num_timesteps=size)
         return chunks
 
 
-def joined(chunks: list[MultiAgentEpisode]) -> MultiAgentEpisode:
+def joined(chunks):
     first, *others = chunks
     for chunk in others:
         first.concat_episode(chunk)
@@ -66,7 +63,7 @@ _OF_THE_PLAYER = {"extra_model_outputs", "outputs", "id_", "multi_agent_episode_
 _OF_THE_EPISODE = {"modules", "number", "episode_ids", "lookback"}
 
 
-def what_happened(value: Any) -> Any:
+def what_happened(value):
     """A state without names, outputs of modules and forms of columns."""
     if isinstance(value, Mapping):
         left_out = _OF_THE_PLAYER | _OF_THE_EPISODE
@@ -78,16 +75,16 @@ def what_happened(value: Any) -> Any:
     return value
 
 
-def state_of(episode: MultiAgentEpisode) -> Any:
+def state_of(episode):
     return what_happened(decode(encode(episode.get_state())))
 
 
-def num_steps(script: AgentScript) -> int:
+def num_steps(script):
     return len(script.steps) - 1
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_runner_plays_what_was_built_by_hand(name: str) -> None:
+def test_a_runner_plays_what_was_built_by_hand(name):
     script = GOLDEN[name]
     (episode,) = sampled(script, [num_steps(script)])
     assert state_of(episode) == state_of(played(script))
@@ -99,7 +96,7 @@ def test_a_runner_plays_what_was_built_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_runner_cuts_after_every_env_step_and_loses_nothing(name: str) -> None:
+def test_a_runner_cuts_after_every_env_step_and_loses_nothing(name):
     script = GOLDEN[name]
     chunks = sampled(script, [1] * num_steps(script))
     assert len(chunks) == num_steps(script)
@@ -111,14 +108,14 @@ def test_a_runner_cuts_after_every_env_step_and_loses_nothing(name: str) -> None
     assert state_of(joined(chunks)) == state_of(whole)
 
 
-def test_after_a_fragment_callbacks_see_no_agent_that_was_not_observed() -> None:
-    seen: list[Any] = []
+def test_after_a_fragment_callbacks_see_no_agent_that_was_not_observed():
+    seen = []
 
-    def on_episode_step(episode: Any, **_: Any) -> None:
+    def on_episode_step(episode, **_):
         seen.append(episode.get_observations(return_list=True))
 
     with config(G4).callbacks(on_episode_step=on_episode_step).build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         for _ in range(3):
             runner.sample(num_timesteps=1)
     # B waits at the first and the second cut.
@@ -129,28 +126,28 @@ def test_after_a_fragment_callbacks_see_no_agent_that_was_not_observed() -> None
     ]
 
 
-def test_g3_a_runner_refuses_who_comes_back() -> None:
+def test_g3_a_runner_refuses_who_comes_back():
     with pytest.raises(
         EnvContractError, match=r"'B' of episode 'training-0-0' ended at env step 1"
     ):
         sampled(G3, [3])
 
 
-def test_g11_a_runner_refuses_rewards_after_the_end_if_it_is_told_to() -> None:
+def test_g11_a_runner_refuses_rewards_after_the_end_if_it_is_told_to():
     with pytest.raises(EnvContractError, match=r"'B' .* ended at env step 1 and got the reward 4"):
         sampled(G11, [3], rewards_after_end="error")
 
 
-def test_arrays_hold_what_lists_hold() -> None:
+def test_arrays_hold_what_lists_hold():
     (episode,) = sampled(G4, [4])
     assert episode.is_numpy
     assert [float(reward) for reward in episode.agent_episodes["B"].get_rewards()] == [1.75, 2.0]
     assert episode.env_t_to_agent_t["B"] == [0, "S", "S", 1, 2]
 
 
-def test_two_sub_envs_play_the_same_script_beside_each_other() -> None:
+def test_two_sub_envs_play_the_same_script_beside_each_other():
     with config(G4, num_envs=2).build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         first, second, *others = runner.sample(num_timesteps=8)
     assert not others
     states = [state_of(first), state_of(second)]
@@ -159,7 +156,7 @@ def test_two_sub_envs_play_the_same_script_beside_each_other() -> None:
     assert states[0] == states[1]
 
 
-def test_g12_is_counted_in_the_result() -> None:
+def test_g12_is_counted_in_the_result():
     learning = config(G12).training(train_batch_size=6, minibatch_size=2, num_epochs=1)
     learning.rl_module(rl_module_spec=RLModuleSpec(model_config={"fcnet_hiddens": [4]}))
     with learning.build_algo() as algo:

@@ -1,12 +1,8 @@
 """The public methods of a group of env runners, under their new and old names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +12,6 @@ from tests.small_runs import small_ppo
 from trainer import (
     CallbackError,
     ConfigError,
-    PPOConfig,
     RunnerLostError,
     SerializationError,
     TrainerError,
@@ -27,41 +22,40 @@ from trainer.testing.processes import wait_until
 pytestmark = pytest.mark.process
 
 
-def config(**settings: Any) -> PPOConfig:
+def config(**settings):
     spread = {"num_env_runners": 2, "num_envs_per_env_runner": 2}
     return small_ppo(batch=40, **{**spread, **settings})
 
 
 @pytest.fixture
-def algo() -> Iterator[Any]:
+def algo():
     with config().build_algo() as made:
         made.train()
         yield made
 
 
 @pytest.fixture
-def group(algo: Any) -> Any:
+def group(algo):
     return algo.env_runner_group
 
 
-def index_of(runner: Any) -> int:
-    index: int = runner.worker_index
-    return index
+def index_of(runner):
+    return runner.worker_index
 
 
-def fetched(group: Any) -> list[tuple[int, Any]]:
+def fetched(group):
     """All answers to come, ordered by runner."""
     return sorted(group.fetch_ready_async_reqs(timeout_seconds=None))
 
 
-def test_modules_of_all_runners_are_handed_out_in_one_list(group: Any) -> None:
+def test_modules_of_all_runners_are_handed_out_in_one_list(group):
     assert group.foreach_policy(lambda module, name, number: (name, number), number=3) == [
         ("default_policy", 3),
         ("default_policy", 3),
     ]
 
 
-def test_calls_that_nobody_waits_for_are_answered_later(group: Any) -> None:
+def test_calls_that_nobody_waits_for_are_answered_later(group):
     assert group.foreach_env_runner_async(index_of) == 2
     assert fetched(group) == [(1, 1), (2, 2)]
     assert group.fetch_ready_async_reqs() == []
@@ -70,10 +64,10 @@ def test_calls_that_nobody_waits_for_are_answered_later(group: Any) -> None:
     assert wait_until(lambda: group.fetch_ready_async_reqs() == [(2, 2)])
 
 
-def test_a_runner_has_one_such_call_at_a_time(group: Any, tmp_path: Any) -> None:
+def test_a_runner_has_one_such_call_at_a_time(group, tmp_path):
     gate = tmp_path / "gate"
 
-    def wait_for_gate(runner: Any) -> str:
+    def wait_for_gate(runner):
         assert wait_until(gate.exists)
         return "through"
 
@@ -85,14 +79,14 @@ def test_a_runner_has_one_such_call_at_a_time(group: Any, tmp_path: Any) -> None
     assert (1, "through") in fetched(group)
 
 
-def test_whatever_is_asked_next_waits_for_them(algo: Any, group: Any) -> None:
+def test_whatever_is_asked_next_waits_for_them(algo, group):
     group.foreach_env_runner_async(index_of)
     algo.train()
     assert sorted(group.fetch_ready_async_reqs()) == [(1, 1), (2, 2)]
 
 
-def test_what_they_raise_is_raised_when_they_are_fetched(group: Any) -> None:
-    def fail_in_one(runner: Any) -> int:
+def test_what_they_raise_is_raised_when_they_are_fetched(group):
+    def fail_in_one(runner):
         if runner.worker_index == 1:
             raise ZeroDivisionError("mine")
         return 2
@@ -104,8 +98,8 @@ def test_what_they_raise_is_raised_when_they_are_fetched(group: Any) -> None:
     assert fetched(group) == [(2, 2)]
 
 
-def test_nothing_is_waited_for_with_a_timeout_of_zero(group: Any, tmp_path: Any) -> None:
-    def touch(runner: Any) -> None:
+def test_nothing_is_waited_for_with_a_timeout_of_zero(group, tmp_path):
+    def touch(runner):
         (tmp_path / str(runner.worker_index)).touch()
 
     assert group.foreach_env_runner(touch, timeout_seconds=0.0) == []
@@ -113,11 +107,11 @@ def test_nothing_is_waited_for_with_a_timeout_of_zero(group: Any, tmp_path: Any)
     assert group.fetch_ready_async_reqs(timeout_seconds=None) == []
 
 
-def test_no_call_is_dropped_that_nobody_waits_for(group: Any, tmp_path: Any) -> None:
-    def mark(name: str) -> Any:
+def test_no_call_is_dropped_that_nobody_waits_for(group, tmp_path):
+    def mark(name):
         return lambda runner: setattr(runner, name, True)
 
-    def wait_for_gate(runner: Any) -> None:
+    def wait_for_gate(runner):
         assert wait_until((tmp_path / "gate").exists)
 
     group.foreach_env_runner(mark("first"), timeout_seconds=0)
@@ -133,8 +127,8 @@ def test_no_call_is_dropped_that_nobody_waits_for(group: Any, tmp_path: Any) -> 
     assert sorted(found, key=str) == [(1, None), (2, 2), (2, None)]
 
 
-def test_calls_see_the_weights_that_were_set_before_them(algo: Any, group: Any) -> None:
-    def total(runner: Any) -> float:
+def test_calls_see_the_weights_that_were_set_before_them(algo, group):
+    def total(runner):
         return sum(float(np.abs(array).sum()) for array in runner.get_weights().values())
 
     group.foreach_env_runner_async(total, remote_worker_ids=[1])
@@ -146,7 +140,7 @@ def test_calls_see_the_weights_that_were_set_before_them(algo: Any, group: Any) 
     assert sums[2] == 0
 
 
-def test_a_call_that_cannot_travel_leaves_those_under_way_alone(group: Any) -> None:
+def test_a_call_that_cannot_travel_leaves_those_under_way_alone(group):
     with tempfile.TemporaryFile() as file:
         group.foreach_env_runner_async(index_of, remote_worker_ids=[1])
         with pytest.raises(SerializationError, match="No env runner was asked"):
@@ -156,22 +150,20 @@ def test_a_call_that_cannot_travel_leaves_those_under_way_alone(group: Any) -> N
 
 
 @pytest.mark.parametrize("made_in_the_iteration", [False, True])
-def test_calls_that_nobody_waits_for_are_undone_with_their_iteration_alone(
-    made_in_the_iteration: bool,
-) -> None:
-    def ask(algorithm: Any) -> None:
+def test_calls_that_nobody_waits_for_are_undone_with_their_iteration_alone(made_in_the_iteration):
+    def ask(algorithm):
         algorithm.env_runner_group.foreach_env_runner_async(
             lambda runner: runner.foreach_env(lambda env: env.set_task(7))
         )
 
-    def fail_once(algorithm: Any) -> None:
+    def fail_once(algorithm):
         if algorithm.training_iteration == 2 and not failed:
             failed.append(2)
             if made_in_the_iteration:
                 ask(algorithm)
             raise ValueError("in the second")
 
-    failed: list[int] = []
+    failed = []
     made = config().environment(TaskCountdownEnv).callbacks(on_train_result=fail_once)
     with made.build_algo() as algo:
         algo.train()
@@ -184,7 +176,7 @@ def test_calls_that_nobody_waits_for_are_undone_with_their_iteration_alone(
         assert algo.env_runner_group.get_tasks() == [expected] * 4
 
 
-def test_weights_are_sent_without_giving_up_an_episode() -> None:
+def test_weights_are_sent_without_giving_up_an_episode():
     """The env does not repeat its episodes, so that a runner that is put back loses them."""
     with config().environment(UnseededEnv).build_algo() as algo:
         algo.train()
@@ -192,10 +184,8 @@ def test_weights_are_sent_without_giving_up_an_episode() -> None:
         assert algo.train()["fault_tolerance/num_episodes_lost_lifetime"] == 0
 
 
-def test_who_does_not_answer_in_time_is_replaced(
-    group: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    def hang_in_one(runner: Any) -> int:
+def test_who_does_not_answer_in_time_is_replaced(group, caplog):
+    def hang_in_one(runner):
         if runner.worker_index == 1:
             wait_until(lambda: False, within_s=60)
         return index_of(runner)
@@ -207,11 +197,11 @@ def test_who_does_not_answer_in_time_is_replaced(
     assert group.num_remote_worker_restarts() == before + 1
 
 
-def test_changed_weights_are_brought_back(algo: Any, group: Any) -> None:
-    def spoil(runner: Any) -> None:
+def test_changed_weights_are_brought_back(algo, group):
+    def spoil(runner):
         runner.set_weights({name: 0 * array for name, array in runner.get_weights().items()})
 
-    def sums(runner: Any) -> float:
+    def sums(runner):
         return sum(float(np.abs(array).sum()) for array in runner.get_weights().values())
 
     right = group.foreach_env_runner(sums)
@@ -227,7 +217,7 @@ def test_changed_weights_are_brought_back(algo: Any, group: Any) -> None:
     group.sync_env_runner_states(algo.config)
 
 
-def test_what_cannot_be_is_told(group: Any) -> None:
+def test_what_cannot_be_is_told(group):
     with pytest.raises(ConfigError, match="no such module; there is 'default_policy'"):
         group.sync_weights(policies=["other"])
     with pytest.raises(ConfigError, match="expected a learner"):
@@ -240,7 +230,7 @@ def test_what_cannot_be_is_told(group: Any) -> None:
         group.foreach_env_runner(index_of, remote_worker_ids=[9])
 
 
-def test_questions_under_both_names(group: Any) -> None:
+def test_questions_under_both_names(group):
     assert group.num_remote_env_runners() == group.num_remote_workers() == 2
     assert group.num_healthy_env_runners() == group.num_healthy_workers() == 2
     assert group.num_healthy_remote_workers() == 2
@@ -251,7 +241,7 @@ def test_questions_under_both_names(group: Any) -> None:
     assert not group.is_policy_to_train("other")
 
 
-def test_a_group_in_the_main_process_answers_alike() -> None:
+def test_a_group_in_the_main_process_answers_alike():
     with config(num_env_runners=0).build_algo() as algo:
         group = algo.env_runner_group
         assert group.foreach_env_runner_async(index_of) == 1
@@ -260,10 +250,9 @@ def test_a_group_in_the_main_process_answers_alike() -> None:
         assert group.num_in_flight_async_reqs() == 0
 
 
-def test_more_runners_and_others_in_the_same_places_go_on_with_the_episodes() -> None:
-    def slots(algo: Any) -> list[Any]:
-        state: list[Any] = algo.env_runner_group.get_state()["slots"]
-        return state
+def test_more_runners_and_others_in_the_same_places_go_on_with_the_episodes():
+    def slots(algo):
+        return algo.env_runner_group.get_state()["slots"]
 
     with config(num_env_runners=0).build_algo() as algo:
         algo.train()
@@ -283,7 +272,7 @@ def test_more_runners_and_others_in_the_same_places_go_on_with_the_episodes() ->
         assert encode(slots(algo)[:2]) == encode(slots(undisturbed))
 
 
-def test_runners_that_were_given_up_can_be_called_back() -> None:
+def test_runners_that_were_given_up_can_be_called_back():
     settings = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
     with config(**settings).build_algo() as algo:
         group = algo.env_runner_group
@@ -295,8 +284,8 @@ def test_runners_that_were_given_up_can_be_called_back() -> None:
         assert group.foreach_env_runner(index_of) == [1, 2]
 
 
-def test_a_function_that_kills_its_process_is_tried_twice(group: Any) -> None:
-    def die(runner: Any) -> None:
+def test_a_function_that_kills_its_process_is_tried_twice(group):
+    def die(runner):
         os._exit(3)
 
     group.foreach_env_runner_async(die, remote_worker_ids=[1])
@@ -304,7 +293,7 @@ def test_a_function_that_kills_its_process_is_tried_twice(group: Any) -> None:
         fetched(group)
 
 
-def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo: Any) -> None:
+def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo):
     group = algo.env_runner_group
     group.is_training = True
     with pytest.raises(TrainerError, match="while train"):
@@ -314,6 +303,6 @@ def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo: Any)
     group.is_training = False
 
 
-def test_an_answer_that_cannot_travel_is_named(group: Any) -> None:
+def test_an_answer_that_cannot_travel_is_named(group):
     with pytest.raises(SerializationError, match=r"The answer\.value\._signals\..* cannot be sent"):
         group.foreach_env_runner(lambda runner: runner)

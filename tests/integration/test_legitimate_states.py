@@ -3,11 +3,7 @@
 The counterpart of `test_spoilt_states`: states that look odd, but that a run has brought about.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,8 +20,8 @@ from trainer.exploration import StochasticSampling, WithSubExploration
 from trainer.modules import ByModule
 from trainer.nn import Categorical
 
-BOX: Final = spaces.Box(-9, 9, (2,), np.float32)
-DISCRETE: Final = spaces.Discrete(9)
+BOX = spaces.Box(-9, 9, (2,), np.float32)
+DISCRETE = spaces.Discrete(9)
 
 
 class LooseEnv(gymnasium.Env[Any, Any]):
@@ -33,23 +29,23 @@ class LooseEnv(gymnasium.Env[Any, Any]):
 
     action_space = spaces.Discrete(2)
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         self.observation_space = env_config.get("space", BOX)
-        self._seen: Callable[[int], Any] = env_config.get("seen", lambda _: np.zeros(2, np.float32))
-        self._reward: Any = env_config.get("reward", 1.0)
+        self._seen = env_config.get("seen", lambda _: np.zeros(2, np.float32))
+        self._reward = env_config.get("reward", 1.0)
         self._steps = 0
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._steps = 0
         return self._seen(0), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self._steps += 1
         return self._seen(self._steps), self._reward, self._steps == 8, False, {}
 
 
-LOOSE: Final[dict[str, dict[str, Any]]] = {
+LOOSE = {
     "other dtype at reset": {"seen": lambda t: np.array([t, 1], np.float32 if t else np.float64)},
     "lists": {"seen": lambda t: [float(t), 1.0]},
     "integers for floats": {"seen": lambda t: np.array([t, 1])},
@@ -62,7 +58,7 @@ LOOSE: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def ppo(**env_config: Any) -> PPOConfig:
+def ppo(**env_config):
     return (
         PPOConfig()
         .environment(LooseEnv, env_config=env_config)
@@ -74,7 +70,7 @@ def ppo(**env_config: Any) -> PPOConfig:
 
 @pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # of the lists
 @pytest.mark.parametrize("name", LOOSE)
-def test_run_with_an_env_that_is_loose_about_its_spaces_goes_on(name: str, tmp_path: Path) -> None:
+def test_run_with_an_env_that_is_loose_about_its_spaces_goes_on(name, tmp_path):
     with ppo(**LOOSE[name]).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "c")
@@ -85,7 +81,7 @@ def test_run_with_an_env_that_is_loose_about_its_spaces_goes_on(name: str, tmp_p
         assert algo.train()["episode_return_mean"] == expected["episode_return_mean"]
 
 
-def test_setting_that_began_as_an_integer_may_have_become_a_float(tmp_path: Path) -> None:
+def test_setting_that_began_as_an_integer_may_have_become_a_float(tmp_path):
     with ppo().training(kl_coeff=1).build_algo() as algo:
         algo.train()
         kl_coeff = algo.learner.extra_state()["kl_coeff"]
@@ -98,20 +94,20 @@ def test_setting_that_began_as_an_integer_may_have_become_a_float(tmp_path: Path
 class Remembering(PPOLearner):
     """Keeps what grows, and what is not there at first."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.seen: dict[str, int] = {}
-        self.best: float | None = None
+        self.seen = {}
+        self.best = None
 
-    def extra_state(self) -> dict[str, Any]:
+    def extra_state(self):
         return {**super().extra_state(), "seen": self.seen, "best": self.best}
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, state):
         super().set_extra_state(state)
         self.seen, self.best = state["seen"], state["best"]
 
 
-def test_state_of_a_users_learner_may_grow(tmp_path: Path) -> None:
+def test_state_of_a_users_learner_may_grow(tmp_path):
     with ppo().build_algo() as algo:
         made = {"module_spec": algo.module_spec, "settings": algo.learner.settings}
     learner = Remembering(**made, root_seed=1)
@@ -125,22 +121,22 @@ def test_state_of_a_users_learner_may_grow(tmp_path: Path) -> None:
             again.check_state({"learner": {**state["learner"], **spoilt}})
 
 
-def test_state_of_a_users_strategy_may_grow() -> None:
+def test_state_of_a_users_strategy_may_grow():
     class Counting(WithSubExploration):
-        counts: Mapping[str, int] = {}
+        counts = {}
 
-        def get_state(self) -> dict[str, Any]:
+        def get_state(self):
             return {**super().get_state(), **({"counts": self.counts} if self.counts else {})}
 
-    made: dict[str, Any] = {"distribution": Categorical(9)}
+    made = {"distribution": Categorical(9)}
     strategy = Counting(DISCRETE, sub_exploration=StochasticSampling(DISCRETE, **made), **made)
     strategy.check_state({**strategy.get_state(), "counts": {"a": 1}})
-    no_state: Any = []
+    no_state = []
     with pytest.raises(CheckpointMismatchError, match="is a list"):
         strategy.check_state(no_state)
 
 
-def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
+def test_metrics_of_a_users_evaluation_may_be_anything():
     weights = Weights(ByModule({"default_policy": ModuleWeights(1, {})}))
     policy = PolicySnapshot(weights, ByModule({"default_policy": Normalization()}))
     last = {"env_runners": {"episode_returns": [1.0], "num_x": None, 3: "x"}, "num_episodes": "few"}
@@ -148,7 +144,7 @@ def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
     state = {"evaluator": evaluator, "last": last, "reported_at": None}
     check_shape(state, evaluation_state(policy))
     # By a setting that the restore may have changed.
-    clipped: dict[str, Any] = {"rewards": {"clip": True, "factor": None}}
+    clipped = {"rewards": {"clip": True, "factor": None}}
     by_module = {"normalization": {"default_policy": clipped}}
     running = {"running": {**Subject(policy, iteration=1).get_state(), **by_module}}
     check_shape({**state, **running}, evaluation_state(policy))
@@ -158,11 +154,11 @@ def test_metrics_of_a_users_evaluation_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize(("before", "later"), [(0, 0.5), (1.0, 2), (None, {"a": 1}), ([], [1])])
-def test_a_state_like_another_may_have_moved_on(before: Any, later: Any) -> None:
+def test_a_state_like_another_may_have_moved_on(before, later):
     check_shape({"x": later}, like({"x": before}))
 
 
 @pytest.mark.parametrize("later", [True, "1", None, [1]])
-def test_a_number_stays_a_number(later: Any) -> None:
+def test_a_number_stays_a_number(later):
     with pytest.raises(CheckpointMismatchError, match="expected a number"):
         check_shape({"x": later}, like({"x": 1}))

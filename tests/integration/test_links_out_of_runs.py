@@ -1,13 +1,9 @@
 """Runs and experiments from strangers may hold links: those that leave the folder are refused."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,14 +22,14 @@ from trainer.tune.results import Result
 SECRET = "what no report may hold"
 
 
-def report_one(config: dict[str, Any]) -> None:
+def report_one(config):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model.txt").write_text("weights")
         tune.report({"loss": config["x"]}, checkpoint=tune.Checkpoint(folder))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A run, and an experiment with one trial."""
     folder = tmp_path_factory.mktemp("made")
     train(folder, "--stop-iterations", "1")
@@ -47,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(made, tmp_path):
     shutil.copytree(made, tmp_path / "of a stranger")
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "other").mkdir()
@@ -55,7 +51,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "of a stranger"
 
 
-def linked(path: Path, target: Path) -> None:
+def linked(path, target):
     """Puts a link in the place of a file or a folder."""
     if path.is_dir():
         shutil.rmtree(path)
@@ -78,16 +74,14 @@ FILES = [
 FOLDERS = ["checkpoints", "videos", "tensorboard", "checkpoints/000001"]
 
 
-def untouched(folder: Path) -> bool:
+def untouched(folder):
     others = folder.parent
     names = {path.name for path in (others / "other").iterdir()}
     return (others / "secret").read_text() == SECRET and names == {"file"}
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
-def test_resume_of_a_run_with_a_link_that_leaves_it_changes_nothing(
-    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_of_a_run_with_a_link_that_leaves_it_changes_nothing(name, folder, capsys):
     link = folder / "run" / name
     linked(link, folder.parent / ("other" if name in FOLDERS else "secret"))
     before = sorted(folder.rglob("*"))
@@ -101,7 +95,7 @@ def test_resume_of_a_run_with_a_link_that_leaves_it_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["videos/a.mp4", "results.jsonl", "checkpoints"])
-def test_a_report_holds_no_file_from_outside_of_the_run(name: str, folder: Path) -> None:
+def test_a_report_holds_no_file_from_outside_of_the_run(name, folder):
     target = folder.parent / ("other" if name in FOLDERS else "secret")
     linked(folder / "run" / name, target)
     page = folder.parent / "report.html"
@@ -124,9 +118,7 @@ def test_a_report_holds_no_file_from_outside_of_the_run(name: str, folder: Path)
         lambda path: main(["resume", path]),
     ],
 )
-def test_the_checkpoints_of_a_run_are_those_in_its_folder(
-    read: Callable[[str], Any], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_checkpoints_of_a_run_are_those_in_its_folder(read, folder, capsys):
     (folder / "run" / "checkpoints").rename(folder.parent / "other" / "checkpoints")
     linked(folder / "run" / "checkpoints", folder.parent / "other" / "checkpoints")
     try:
@@ -145,9 +137,7 @@ def test_the_checkpoints_of_a_run_are_those_in_its_folder(
      "trials/00000/checkpoints/000001/more", "trials/00000", "trials", "callbacks.msgpack",
      "trials/00000/error.txt", "run.lock"],
 )  # fmt: skip
-def test_an_experiment_with_a_link_that_leaves_it_is_neither_restored_nor_read(
-    name: str, folder: Path
-) -> None:
+def test_an_experiment_with_a_link_that_leaves_it_is_neither_restored_nor_read(name, folder):
     experiment = folder / "experiment"
     path = experiment / name
     linked(path, folder.parent / ("other" if path.is_dir() else "secret"))
@@ -167,7 +157,7 @@ def test_an_experiment_with_a_link_that_leaves_it_is_neither_restored_nor_read(
     assert untouched(folder)
 
 
-def test_links_that_stay_inside_and_links_to_the_folder_itself_work(folder: Path) -> None:
+def test_links_that_stay_inside_and_links_to_the_folder_itself_work(folder):
     place = folder / "run"
     (place / "results.jsonl").rename(place / "rows")
     linked(place / "results.jsonl", Path("rows"))
@@ -181,7 +171,7 @@ def test_links_that_stay_inside_and_links_to_the_folder_itself_work(folder: Path
     assert read.videos
 
 
-def test_pipes_and_loops_are_refused(tmp_path: Path) -> None:
+def test_pipes_and_loops_are_refused(tmp_path):
     os.mkfifo(tmp_path / "results.jsonl")
     with pytest.raises(LinkError, match="is a pipe, no file"):
         read_run(tmp_path)
@@ -192,7 +182,7 @@ def test_pipes_and_loops_are_refused(tmp_path: Path) -> None:
         check_links(tmp_path)
 
 
-def test_links_in_a_reported_checkpoint_become_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_in_a_reported_checkpoint_become_what_they_lead_to(tmp_path):
     """A checkpoint that is moved with a link in it would not be whole, nor could be restored."""
     cache = tmp_path / "cache"
     cache.write_text("weights")
@@ -206,7 +196,7 @@ def test_links_in_a_reported_checkpoint_become_what_they_lead_to(tmp_path: Path)
     check_links(tmp_path / "trial")
 
 
-def test_a_copy_of_a_checkpoint_holds_no_file_from_outside(tmp_path: Path) -> None:
+def test_a_copy_of_a_checkpoint_holds_no_file_from_outside(tmp_path):
     (tmp_path / "secret").write_text(SECRET)
     given = tmp_path / "checkpoint"
     given.mkdir()
@@ -216,7 +206,7 @@ def test_a_copy_of_a_checkpoint_holds_no_file_from_outside(tmp_path: Path) -> No
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_checkpoint_is_not_saved_through_a_link_that_leads_elsewhere(tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_saved_through_a_link_that_leads_elsewhere(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "own" / "000000").symlink_to(tmp_path / "other")

@@ -1,7 +1,5 @@
 """Log-likelihoods of actions are plain columns of an episode, like all others."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import weakref
@@ -17,7 +15,7 @@ INPUTS, LOGP = "action_dist_inputs", "action_logp"
 
 
 @pytest.mark.parametrize("num_envs", [1, 2])
-def test_log_likelihoods_follow_from_nothing_that_changes_later(num_envs: int) -> None:
+def test_log_likelihoods_follow_from_nothing_that_changes_later(num_envs):
     config = DQNConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.env_runners(num_envs_per_env_runner=num_envs).debugging(seed=1)
     expected, changed = (EnvRunnerGroup(config=config) for _ in range(2))

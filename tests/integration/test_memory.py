@@ -1,10 +1,7 @@
 """Long runs keep nothing of what is over: a smaller sample of the benchmark over 10⁵ episodes."""
 
-from __future__ import annotations
-
 import gc
 import sys
-from typing import Any
 
 from callbacks import EVENTS
 from trainer import PPOConfig
@@ -13,7 +10,7 @@ from trainer.testing.envs import CountdownEnv
 _NUM_EPISODES = 1_000
 
 
-def _growth_per_episode(**functions: Any) -> float:
+def _growth_per_episode(**functions):
     """How many more pieces of memory Python has in use per episode, when tables are full.
 
     An object takes one or more; one of an array, beside what it holds.
@@ -24,7 +21,7 @@ def _growth_per_episode(**functions: Any) -> float:
     config.training(train_batch_size=300, minibatch_size=300, num_epochs=1)  # 100 episodes of 3
     with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
 
-        def num_pieces(num_iterations: int) -> int:
+        def num_pieces(num_iterations):
             for _ in range(num_iterations):
                 algo.train()
             gc.collect()
@@ -34,10 +31,10 @@ def _growth_per_episode(**functions: Any) -> float:
         return (num_pieces(num_iterations=_NUM_EPISODES // 100) - before) / _NUM_EPISODES
 
 
-def test_episodes_that_are_over_leave_nothing_behind() -> None:
+def test_episodes_that_are_over_leave_nothing_behind():
     assert _growth_per_episode(**dict.fromkeys(EVENTS, lambda **kwargs: None)) < 0.5
 
 
-def test_the_measure_sees_what_keeps_one_object_per_episode() -> None:
-    kept: list[object] = []
+def test_the_measure_sees_what_keeps_one_object_per_episode():
+    kept = []
     assert _growth_per_episode(on_episode_end=lambda **kwargs: kept.append(object())) > 0.9

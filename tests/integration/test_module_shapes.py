@@ -1,15 +1,9 @@
 """A network whose outputs do not fit the actions is refused when the algorithm is built."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 
 from trainer import (
-    AlgorithmConfig,
     DQNConfig,
     ModuleError,
     PGConfig,
@@ -17,33 +11,30 @@ from trainer import (
     RLModule,
     RLModuleSpec,
 )
-from trainer.types import Array
 
 
 class TooWide(RLModule):
     """Gives 7 numbers for 2 actions."""
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {"pi/kernel": (self.obs_size, 7)}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         return
 
-    def forward_acting(self, obs: Array) -> Array:
+    def forward_acting(self, obs):
         return np.zeros((len(obs), 7), np.float32)
 
-    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def forward_train(self, batch):
         count = len(batch["obs"])
         return {"action_dist_inputs": np.zeros((count, 7)), "vf_preds": np.zeros(count)}
 
-    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+    def backward(self, *, d_action_dist_inputs, d_vf_preds):
         return
 
 
 @pytest.mark.parametrize("config_class", [PPOConfig, DQNConfig])
-def test_outputs_of_the_wrong_width_are_named(
-    config_class: type[PPOConfig] | type[DQNConfig],
-) -> None:
+def test_outputs_of_the_wrong_width_are_named(config_class):
     config = config_class().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=TooWide))
     with pytest.raises(ModuleError, match=r"TooWide.forward_acting gives .*\[1, 7\].*\[1, 2\]"):
@@ -53,31 +44,31 @@ def test_outputs_of_the_wrong_width_are_named(
 class Without(RLModule):
     """Acts well, but its forward pass of learning leaves something out."""
 
-    returned: ClassVar[Any] = {}
+    returned = {}
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {"pi/kernel": (self.obs_size, 2)}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         return
 
-    def forward_acting(self, obs: Array) -> Array:
+    def forward_acting(self, obs):
         return np.zeros((len(obs), 2), np.float32)
 
-    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+    def forward_train(self, batch):
         return self.returned
 
-    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+    def backward(self, *, d_action_dist_inputs, d_vf_preds):
         return
 
 
 class WithoutValues(Without):
-    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+    def forward_train(self, batch):
         return {"action_dist_inputs": self.forward_acting(batch["obs"])}
 
 
 class WithoutInputs(Without):
-    def forward_train(self, batch: Mapping[str, Array]) -> Any:
+    def forward_train(self, batch):
         return {"vf_preds": np.zeros(len(batch["obs"]))}
 
 
@@ -95,9 +86,7 @@ class WithoutReturn(Without):
         (DQNConfig(), WithoutInputs, r".*without 'action_dist_inputs'.*\[B, 2\]"),
     ],
 )
-def test_an_output_that_is_left_out_is_named(
-    config: AlgorithmConfig, module_class: type[RLModule], message: str
-) -> None:
+def test_an_output_that_is_left_out_is_named(config, module_class, message):
     config.environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(train_batch_size=20).rl_module(
         rl_module_spec=RLModuleSpec(module_class=module_class)
@@ -113,7 +102,7 @@ def test_an_output_that_is_left_out_is_named(
         assert algo.training_iteration == 0
 
 
-def test_pg_learns_without_values() -> None:
+def test_pg_learns_without_values():
     config = PGConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(train_batch_size=20)
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=WithoutValues))

@@ -1,10 +1,5 @@
 """Acting outside of training with several modules: by agent, by module, as ONNX, on the shell."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,14 +12,14 @@ from trainer.testing.multi_agent_envs import RockPaperScissors
 OBS = np.array([0.3, -0.2, 0.9], np.float32)
 
 
-def by_agent(**policies: Any) -> PPOConfig:
+def by_agent(**policies):
     mapping = {"a": "odd", 3: "even", "late": "even"}
     config = gaps(0, 1, **policies).multi_agent(policy_mapping_fn=mapping)
     return config.env_runners(observation_filter="NoFilter")
 
 
-def test_the_module_of_each_agent_acts() -> None:
-    observations: dict[Any, Any] = {"a": OBS, 3: OBS, "late": -OBS}
+def test_the_module_of_each_agent_acts():
+    observations = {"a": OBS, 3: OBS, "late": -OBS}
     with by_agent().build_algo() as algo:
         algo.train()
         chosen = algo.compute_actions(observations, explore=False)
@@ -41,8 +36,8 @@ def test_the_module_of_each_agent_acts() -> None:
         assert (fetched["a"]["action_dist_inputs"] != fetched[3]["action_dist_inputs"]).any()
 
 
-def test_an_episode_says_more_than_its_number() -> None:
-    def turned(agent_id: Any, episode: Any, **_: Any) -> str:
+def test_an_episode_says_more_than_its_number():
+    def turned(agent_id, episode, **_):
         return "odd" if (episode.number % 2 == 0) == (agent_id == "a") else "even"
 
     with gaps(0, 1).multi_agent(policy_mapping_fn=turned).build_algo() as algo:
@@ -55,7 +50,7 @@ def test_an_episode_says_more_than_its_number() -> None:
             )
 
 
-def test_whom_nobody_knows_is_refused() -> None:
+def test_whom_nobody_knows_is_refused():
     with by_agent().build_algo() as algo:
         with pytest.raises(ConfigError, match=r"no agent 'lat'.*'late'"):
             algo.compute_actions({"lat": OBS})
@@ -76,9 +71,9 @@ def test_whom_nobody_knows_is_refused() -> None:
         algo.compute_single_action(np.zeros(4, np.float32), agent_id="a")
 
 
-def test_one_module_is_exported(tmp_path: Path) -> None:
+def test_one_module_is_exported(tmp_path):
     pytest.importorskip("onnx")
-    reference: Any = pytest.importorskip("onnx.reference")
+    reference = pytest.importorskip("onnx.reference")
     config = gaps(0, 1).multi_agent(policy_mapping_fn={"a": "odd", 3: "even", "late": "even"})
     with config.build_algo() as algo:  # with observations normalised for each module
         algo.train()
@@ -99,7 +94,7 @@ def test_one_module_is_exported(tmp_path: Path) -> None:
             export_onnx(algo, tmp_path / "x.onnx", module_id="od")
 
 
-def rps() -> PPOConfig:
+def rps():
     config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
     config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
     config.rl_module(model_config={"fcnet_hiddens": [8]})
@@ -109,7 +104,7 @@ def rps() -> PPOConfig:
 
 
 @pytest.mark.process
-def test_the_command_line_shows_evaluates_and_exports_a_run(tmp_path: Path) -> None:
+def test_the_command_line_shows_evaluates_and_exports_a_run(tmp_path):
     with rps().build_algo() as algo:
         algo.train()
         path = str(algo.save_to_path(tmp_path / "c"))
@@ -126,7 +121,7 @@ def test_the_command_line_shows_evaluates_and_exports_a_run(tmp_path: Path) -> N
     assert (tmp_path / "p.onnx").exists()
 
 
-def test_a_checkpoint_acts_by_agent(tmp_path: Path) -> None:
+def test_a_checkpoint_acts_by_agent(tmp_path):
     with rps().build_algo() as algo:
         algo.train()
         observations = dict.fromkeys(("player_0", "player_1"), np.eye(4, dtype=np.float32)[3])

@@ -1,8 +1,6 @@
 """What envs of several agents may not do: one clear error each, and the run stands as before."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ class Plain(MultiAgentEnv):
     of (observations, rewards, terminateds, truncateds, infos); `attributes` are set at last.
     """
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         self.possible_agents = [0, 1]
         self.observation_space, self.action_space = BOX, CHOICE
         self._breach = env_config.get("breach")
@@ -32,18 +30,18 @@ class Plain(MultiAgentEnv):
         self._total = 0
         for name, value in env_config.get("attributes", {}).items():
             setattr(self, name, value)
-        if env_config.get("differs") and env_config.vector_index == 1:  # type: ignore[attr-defined]
+        if env_config.get("differs") and env_config.vector_index == 1:
             self.possible_agents = [0, 1, 2]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self._t = 0
         return {0: SEEN, 1: SEEN}, {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         self._total += 1
-        answer: tuple[Any, ...] = (
+        answer = (
             {0: SEEN, 1: SEEN},
             {0: 1.0, 1: 0.5},
             {"__all__": self._t == 30},
@@ -55,14 +53,14 @@ class Plain(MultiAgentEnv):
         return answer
 
 
-def config(num_envs: int = 1, **env_config: Any) -> PPOConfig:
+def config(num_envs=1, **env_config):
     made = PPOConfig().environment(Plain, env_config=env_config, max_empty_steps=5)
     made.env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs)
     made.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
     return made.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
 
 
-MADE: dict[str, tuple[Any, Any, str]] = {
+MADE = {
     "V1 no agent is possible": (
         {"attributes": {"possible_agents": None}},
         EnvContractError,
@@ -102,19 +100,19 @@ MADE: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("case", list(MADE))
-def test_envs_that_say_what_cannot_be_are_refused_when_the_run_is_built(case: str) -> None:
+def test_envs_that_say_what_cannot_be_are_refused_when_the_run_is_built(case):
     env_config, error, problem = MADE[case]
     with pytest.raises(error, match=problem):
         config(**env_config).build_algo()
 
 
-def test_v2_sub_envs_with_other_agents_are_refused() -> None:
+def test_v2_sub_envs_with_other_agents_are_refused():
     with pytest.raises(EnvContractError, match=r"Sub-env 0.*sub-env 1 have different agents"):
         config(2, differs=True).build_algo()
 
 
 Breach = Callable[[Any, Any, Any, Any, Any], Any]
-PLAYED: dict[str, tuple[Breach, str]] = {
+PLAYED = {
     "V5 NaN": (
         lambda o, r, te, tr, i: ({**o, 1: np.array([np.nan, 0.0], np.float32)}, r, te, tr, i),
         r"agent 1",
@@ -136,7 +134,7 @@ PLAYED: dict[str, tuple[Breach, str]] = {
 
 
 @pytest.mark.parametrize("case", list(PLAYED))
-def test_answers_that_cannot_be_are_refused_and_the_run_stands_as_before(case: str) -> None:
+def test_answers_that_cannot_be_are_refused_and_the_run_stands_as_before(case):
     breach, problem = PLAYED[case]
     with config(breach=breach).build_algo() as algo:
         algo.train()
@@ -148,8 +146,8 @@ def test_answers_that_cannot_be_are_refused_and_the_run_stands_as_before(case: s
         assert encode(algo.get_state(not_components=["config"])) == before
 
 
-def test_v5_the_first_answers_are_compared_with_the_spaces() -> None:
-    def outside(o: Any, r: Any, te: Any, tr: Any, i: Any) -> Any:
+def test_v5_the_first_answers_are_compared_with_the_spaces():
+    def outside(o, r, te, tr, i):
         return {**o, 1: np.zeros(3, np.float32)}, r, te, tr, i
 
     with (
@@ -159,8 +157,8 @@ def test_v5_the_first_answers_are_compared_with_the_spaces() -> None:
         algo.train()
 
 
-def test_rewards_after_the_end_are_refused_if_asked_for() -> None:
-    def ends(o: Any, r: Any, te: Any, tr: Any, i: Any) -> Any:
+def test_rewards_after_the_end_are_refused_if_asked_for():
+    def ends(o, r, te, tr, i):
         return {0: SEEN}, r, {1: True}, tr, i
 
     strict = config(breach=ends, at=3).multi_agent(rewards_after_end="error")

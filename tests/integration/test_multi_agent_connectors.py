@@ -1,9 +1,5 @@
 """Connector pieces with several agents: each agent has pieces of its own; exact as without."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +14,7 @@ from trainer.connectors.pieces import FrameStacking, MeanStdFilter
 from trainer.errors import ConfigError
 
 
-def test_each_agent_has_pieces_that_see_its_own_episode() -> None:
+def test_each_agent_has_pieces_that_see_its_own_episode():
     runner = MultiAgentEnvRunner(config=counting(0, 1))
     episodes = runner.sample(num_episodes=3)
     plain = MultiAgentEnvRunner(config=gaps(0, 1))
@@ -40,11 +36,11 @@ def test_each_agent_has_pieces_that_see_its_own_episode() -> None:
             seen[agent] += len(rows)
 
 
-def test_the_env_gets_the_changed_actions() -> None:
+def test_the_env_gets_the_changed_actions():
     class Told(ConnectorV2):
-        told: list[Any] = []  # noqa: RUF012
+        told = []
 
-        def __call__(self, *, batch: Any, **_: Any) -> Any:
+        def __call__(self, *, batch, **_):
             self.told.append(int(batch["actions"][0]))
             batch["actions_for_env"] = [0]
             return batch
@@ -52,7 +48,7 @@ def test_the_env_gets_the_changed_actions() -> None:
     config = gaps(0, 1).env_runners(module_to_env_connector=lambda *_: Told())
     runner = MultiAgentEnvRunner(config=config)
     (episode,) = runner.sample(num_episodes=1)
-    env: Any = runner.env.envs[0]
+    env = runner.env.envs[0]
     assert env.unwrapped._total == 0
     runner.stop()
     steps = episode.get_actions(return_list=True)
@@ -60,13 +56,13 @@ def test_the_env_gets_the_changed_actions() -> None:
     assert any(Told.told)
 
 
-def test_runs_with_pieces_do_not_depend_on_the_order_of_agents() -> None:
+def test_runs_with_pieces_do_not_depend_on_the_order_of_agents():
     ordered = outcome(counting(0, 2), 2)
     assert outcome(counting(0, 2, shuffles=True), 2) == ordered
     assert outcome(gaps(0, 2), 2) != ordered
 
 
-def test_evaluation_begins_every_episode_alike() -> None:
+def test_evaluation_begins_every_episode_alike():
     config = counting(0, 2).evaluation(evaluation_interval=1, evaluation_duration=2)
     with config.build_algo() as algo:
         algo.train()
@@ -75,7 +71,7 @@ def test_evaluation_begins_every_episode_alike() -> None:
         assert np.isfinite(before)
 
 
-def test_ready_made_pieces() -> None:
+def test_ready_made_pieces():
     stacking = gaps(0, 1).env_runners(
         env_to_module_connector=lambda *_: [FlattenObservations(), FrameStacking(num_frames=2)]
     )
@@ -94,7 +90,7 @@ def test_ready_made_pieces() -> None:
         assert all(one.has_state for one in algo.normalizations.values())
 
 
-def test_what_pieces_cannot_do_is_refused() -> None:
+def test_what_pieces_cannot_do_is_refused():
     wrong = gaps(0, 1).env_runners(env_to_module_connector=lambda *_: "x")
     with pytest.raises(ConfigError, match="expected a ConnectorV2"):
         wrong.build_algo()

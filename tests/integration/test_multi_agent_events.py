@@ -1,10 +1,5 @@
 """Events of episodes of several agents: their order, their env, and what is learnt from."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from callbacks import RLlibCallback
@@ -17,31 +12,29 @@ from trainer import PPOConfig
 from trainer.testing import ScriptedMultiAgentEnv
 
 
-def test_t14_order_of_events_with_two_slots_a_death_and_a_cut() -> None:
+def test_t14_order_of_events_with_two_slots_a_death_and_a_cut():
     """B ends at env step 1, A at 3; each of two slots plays four env steps."""
-    trace: list[str] = []
+    trace = []
 
     class Trace(RLlibCallback):
-        def on_episode_created(self, *, episode: Any, **_: Any) -> None:
+        def on_episode_created(self, *, episode, **_):
             trace.append(f"{episode.env_id} created")
 
-        def on_episode_start(self, *, env_index: int, **_: Any) -> None:
+        def on_episode_start(self, *, env_index, **_):
             trace.append(f"{env_index} start")
 
-        def on_episode_step(self, *, episode: Any, env_index: int, **_: Any) -> None:
+        def on_episode_step(self, *, episode, env_index, **_):
             ended = ",".join(map(str, episode.ended_agents))
             trace.append(f"{env_index} step {episode.env_t} {ended}".rstrip())
 
-        def on_postprocess_trajectory(
-            self, *, episode: Any, agent_id: Any, postprocessed_batch: Any, **_: Any
-        ) -> None:
+        def on_postprocess_trajectory(self, *, episode, agent_id, postprocessed_batch, **_):
             rows = len(postprocessed_batch["rewards"])
             trace.append(f"{episode.env_id} rows of {agent_id}: {rows}")
 
-        def on_episode_end(self, *, episode: Any, env_index: int, **_: Any) -> None:
+        def on_episode_end(self, *, episode, env_index, **_):
             trace.append(f"{env_index} end {episode.get_return():g}")
 
-        def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+        def on_sample_end(self, *, samples, **_):
             trace.append(f"sampled {[len(episode) for episode in samples]}")
 
     config = (
@@ -66,12 +59,12 @@ def test_t14_order_of_events_with_two_slots_a_death_and_a_cut() -> None:
     ]
 
 
-def test_t15_the_env_of_an_event_is_the_one_that_ended() -> None:
+def test_t15_the_env_of_an_event_is_the_one_that_ended():
     """Lengths are drawn by each sub-env, so at most one of them has played just as long."""
     others_differ = []
 
     class Looks(RLlibCallback):
-        def on_episode_end(self, *, episode: Any, env: Any, env_index: int, **_: Any) -> None:
+        def on_episode_end(self, *, episode, env, env_index, **_):
             played = [one.unwrapped._t for one in env.envs]
             assert played[env_index] == episode.env_t
             assert played[env_index] >= env.envs[env_index].unwrapped._length
@@ -83,11 +76,11 @@ def test_t15_the_env_of_an_event_is_the_one_that_ended() -> None:
 
 
 @pytest.mark.parametrize("trained", [["odd"], ["even", "odd"]])
-def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained: list[str]) -> None:
-    shown: list[tuple[str, int]] = []
+def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained):
+    shown = []
 
     class Shows(RLlibCallback):
-        def on_learn_on_batch(self, *, policy: Any, train_batch: Any, **_: Any) -> None:
+        def on_learn_on_batch(self, *, policy, train_batch, **_):
             (name,) = (id_ for id_, module in modules.items() if module is policy)
             shown.append((name, train_batch.count))
 
@@ -103,7 +96,7 @@ def test_t17_what_is_learnt_from_is_shown_once_per_trained_module(trained: list[
     assert shown == rows
 
 
-def test_evaluation_is_told_again_of_what_an_iteration_that_failed_told_it(tmp_path: Path) -> None:
+def test_evaluation_is_told_again_of_what_an_iteration_that_failed_told_it(tmp_path):
     """And a checkpoint says what it was told, before and after it is restored."""
     outcomes = []
     for fails in (False, True):

@@ -3,16 +3,12 @@
 What is whole here is slow; each has a sample of itself in the default run.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -35,7 +31,7 @@ from tests.multi_agent_runs import (
 )
 from tests.multi_agent_scripts import G4
 from tests.traced_memory import peak_bytes
-from trainer import AlgorithmConfig, PPOConfig
+from trainer import PPOConfig
 from trainer.metrics import comparable
 from trainer.testing import ScriptedMultiAgentEnv, wait_until
 
@@ -45,7 +41,7 @@ from trainer.testing import ScriptedMultiAgentEnv, wait_until
 @pytest.mark.parametrize(
     "num_env_runners", [0, pytest.param(2, marks=[pytest.mark.process, pytest.mark.slow])]
 )
-def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_runners: int) -> None:
+def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_runners):
     """Weights, results, records and counters are byte-equal; records of several have another form,
     and their results and counters say more."""
     learnt, played, told_by = [], [], []
@@ -68,14 +64,14 @@ def test_x1_the_one_agent_of_an_env_plays_and_learns_as_a_single_one(num_env_run
         assert encode(single) == encode(_part(joint, single))
 
 
-def _part(result: Any, like: Any) -> Any:
+def _part(result, like):
     """What a result says under the keys of another one."""
     if not isinstance(like, dict):
         return result
     return {key: _part(result[key], value) for key, value in like.items()}
 
 
-def _as_of_one(record: dict[str, Any]) -> dict[str, Any]:
+def _as_of_one(record):
     """A record of several agents, of which there is one, in the form for a single one."""
     if "agents" not in record:
         return record
@@ -90,7 +86,7 @@ def _as_of_one(record: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_x3_and_x12_no_order_and_no_hash_makes_a_difference() -> None:
+def test_x3_and_x12_no_order_and_no_hash_makes_a_difference():
     """Dicts of the env come in the order of a set of texts, which differs between processes."""
     seeds = ["1", "2"]
     runs = [_start_with_hash_seed(seed) for seed in seeds]
@@ -101,7 +97,7 @@ def test_x3_and_x12_no_order_and_no_hash_makes_a_difference() -> None:
     assert digests[0] == digests[1]
 
 
-def _start_with_hash_seed(seed: str) -> subprocess.Popen[str]:
+def _start_with_hash_seed(seed):
     return subprocess.Popen(
         [sys.executable, "-c", "from tests.multi_agent_runs import tell; tell()"],
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -116,26 +112,26 @@ def _start_with_hash_seed(seed: str) -> subprocess.Popen[str]:
 class WithOthers(Gaps):
     """Beside the agents of `Gaps` there may be one that never appears (`absent`)."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.possible_agents = [*self.possible_agents, *env_config.get("absent", ())]
 
 
-def drawn(config: AlgorithmConfig, num_timesteps: int = 60) -> dict[Any, list[Any]]:
+def drawn(config, num_timesteps=60):
     """{agent: its actions}, in order."""
     with config.build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         return _actions_of(runner.sample(num_timesteps=num_timesteps))
 
 
-def test_x4_an_agent_that_is_not_there_changes_nobodys_draws() -> None:
+def test_x4_an_agent_that_is_not_there_changes_nobodys_draws():
     alone = drawn(gaps().environment(WithOthers))
     assert drawn(gaps().environment(WithOthers, env_config={"absent": ["zoe"]})) == alone
     assert drawn(gaps().environment(WithOthers, env_config={"absent": [0, "b"]})) == alone
 
 
-def test_x4_draws_follow_from_the_id() -> None:
-    def of(names: list[Any]) -> dict[Any, list[int]]:
+def test_x4_draws_follow_from_the_id():
+    def of(names):
         return drawn(shown_the_same().environment(Same, env_config={"names": names}))
 
     first, renamed = of(["A", "B", "C"]), of(["A", "B", "D"])
@@ -147,40 +143,40 @@ def test_x4_draws_follow_from_the_id() -> None:
 class Same(Gaps):
     """All agents see the same zeros at every step of an episode of ten."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__({})
         self.possible_agents = env_config.get("names", ["A", "B"])
         self.action_space = env_config.get("space") or self.action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self._t = 0
         return self._zeros(), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         is_over = self._t >= 10
         rewards = {agent: float(np.sum(action)) for agent, action in actions.items()}
         return self._zeros(), rewards, {"__all__": is_over}, {}, {}
 
-    def _zeros(self) -> Any:
+    def _zeros(self):
         return {agent: np.zeros(3, np.float32) for agent in self.possible_agents}
 
 
-def shown_the_same() -> PPOConfig:
+def shown_the_same():
     config = PPOConfig().environment(Same).debugging(seed=3)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
     config.training(train_batch_size=60, minibatch_size=30, num_epochs=1)
     return config.rl_module(model_config={"fcnet_hiddens": [8]})
 
 
-def test_x5_modules_with_equal_weights_act_as_one_module() -> None:
+def test_x5_modules_with_equal_weights_act_as_one_module():
     shared = drawn(shown_the_same())
     two = shown_the_same().multi_agent(policies={"p", "q"}, policy_mapping_fn={"A": "p", "B": "q"})
     with shown_the_same().build_algo() as algo:
         weights = algo.get_weights()["default_policy"]
     with two.build_algo() as algo:
         algo.set_weights({"p": weights, "q": weights})
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         actions = _actions_of(runner.sample(num_timesteps=60))
     assert actions == shared
 
@@ -191,16 +187,16 @@ def test_x5_modules_with_equal_weights_act_as_one_module() -> None:
 class Scripted(ScriptedMultiAgentEnv):
     """A script in which the env fails as `Gaps` does."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__({"script": G4})
         self._faults = {kind: env_config.get(kind) for kind in ("breaks", "kills")}
 
-    def step(self, actions: dict[Any, Any]) -> Any:
-        Gaps._fail(self)  # type: ignore[arg-type]  # it looks at `_faults` only
+    def step(self, actions):
+        Gaps._fail(self)  # it looks at `_faults` only
         return super().step(actions)
 
 
-def scripted(num_env_runners: int, **env_config: Any) -> PPOConfig:
+def scripted(num_env_runners, **env_config):
     """Batches of three env steps, so that chunks end at every place of G4's four."""
     return (
         PPOConfig()
@@ -216,13 +212,13 @@ NUM_STEPS_OF_G4 = 12
 """Three episodes: every place of the script and of a batch, in four iterations."""
 
 
-def with_faults(folder: Path, kind: str, *numbers: int) -> dict[str, str]:
+def with_faults(folder, kind, *numbers):
     file = folder / f"{kind}_{'_'.join(map(str, numbers))}"
     file.write_text(" ".join(map(str, numbers)))
     return {kind: str(file)}
 
 
-def happened(faults: dict[str, str], number: int) -> bool:
+def happened(faults, number):
     (file,) = faults.values()
     return int(Path(file).with_suffix(".count").read_text()) > number
 
@@ -236,7 +232,7 @@ def happened(faults: dict[str, str], number: int) -> bool:
     ],
     ids=["a sample", "all"],
 )
-def test_x6_a_runner_killed_at_any_env_step_of_g4(numbers: Any, tmp_path: Path) -> None:
+def test_x6_a_runner_killed_at_any_env_step_of_g4(numbers, tmp_path):
     undisturbed = everything(scripted(0), 4)
     for number in numbers:
         faults = with_faults(tmp_path, "kills", number)
@@ -252,7 +248,7 @@ def test_x6_a_runner_killed_at_any_env_step_of_g4(numbers: Any, tmp_path: Path) 
     ],
     ids=["a sample", "all"],
 )
-def test_x7_a_sub_env_that_fails_at_any_env_step_of_g4(numbers: Any, tmp_path: Path) -> None:
+def test_x7_a_sub_env_that_fails_at_any_env_step_of_g4(numbers, tmp_path):
     undisturbed = everything(scripted(0), 4)
     for number in numbers:
         faults = with_faults(tmp_path, "breaks", number)
@@ -262,7 +258,7 @@ def test_x7_a_sub_env_that_fails_at_any_env_step_of_g4(numbers: Any, tmp_path: P
 
 
 @pytest.mark.slow
-def test_x7_a_sub_env_that_fails_at_any_env_step_of_a_run_with_gaps(tmp_path: Path) -> None:
+def test_x7_a_sub_env_that_fails_at_any_env_step_of_a_run_with_gaps(tmp_path):
     undisturbed = everything(gaps(0, 2), 2)
     for number in range(80):
         faults = with_faults(tmp_path, "breaks", number)
@@ -274,9 +270,7 @@ def test_x7_a_sub_env_that_fails_at_any_env_step_of_a_run_with_gaps(tmp_path: Pa
 NUM_ITERATIONS = 6
 
 
-def stopped_and_restored(
-    make: Any, stops: set[int], folder: Path, num_iterations: int = NUM_ITERATIONS
-) -> bytes:
+def stopped_and_restored(make, stops, folder, num_iterations=NUM_ITERATIONS):
     """`everything` of a run that ends at some iterations and goes on from a checkpoint."""
     results = []
     algo = make().build_algo()
@@ -297,22 +291,22 @@ def stopped_and_restored(
 class Fickle(Gaps):
     """When it plays a seed for the second time, it does not show who `a` is any more."""
 
-    played: ClassVar[set[int]] = set()
+    played = set()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         answer = super().reset(seed=seed, options=options)
         self._is_again = seed in self.played
         self.played.add(seed or 0)
         return answer
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         seen, *rest = super().step(actions)
         if self._is_again:
             seen.pop("a", None)
         return seen, *rest
 
 
-def test_x9_another_set_of_observed_agents_is_noticed(tmp_path: Path) -> None:
+def test_x9_another_set_of_observed_agents_is_noticed(tmp_path):
     """Everything else is the same; the episode is given up and counted, and the run goes on."""
     Fickle.played.clear()
     config = gaps(0, 6).environment(Fickle)
@@ -329,15 +323,15 @@ def test_x9_another_set_of_observed_agents_is_noticed(tmp_path: Path) -> None:
 class WithState(Gaps):
     """Gives its state instead of being played again; counts how often it was taken."""
 
-    num_taken: ClassVar[int] = 0
+    num_taken = 0
     _KEPT = ("_t", "_total", "_late", "_length")
 
-    def get_state(self) -> Any:
+    def get_state(self):
         kept = {name: getattr(self, name) for name in self._KEPT if hasattr(self, name)}
         rng = self.np_random.bit_generator.state
         return {"kept": kept, "ended": sorted(getattr(self, "_ended", ()), key=str), "rng": rng}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         type(self).num_taken += 1
         for name, value in state["kept"].items():
             setattr(self, name, value)
@@ -345,8 +339,8 @@ class WithState(Gaps):
         self.np_random.bit_generator.state = state["rng"]
 
 
-def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
-    def make() -> PPOConfig:
+def test_x10_an_env_goes_on_from_its_state(tmp_path):
+    def make():
         return gaps(0, 2).environment(WithState)
 
     undisturbed = everything(make(), NUM_ITERATIONS)
@@ -358,9 +352,9 @@ def test_x10_an_env_goes_on_from_its_state(tmp_path: Path) -> None:
 class Fewer(RLlibCallback):
     """Drops a module after the first iteration; the second one fails at its end, if `fails`."""
 
-    fails: ClassVar[bool] = False
+    fails = False
 
-    def on_train_result(self, *, algorithm: Any, result: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **_):
         if result["training_iteration"] == 1:
             algorithm.remove_module("odd", new_agent_to_module_mapping_fn=_all_even)
         elif type(self).fails:
@@ -368,15 +362,15 @@ class Fewer(RLlibCallback):
             raise KeyboardInterrupt
 
 
-def _slots(algo: Any) -> Any:
+def _slots(algo):
     return whole_state(algo)["env_runners"]["slots"]
 
 
-def _states(env_state: Any) -> list[Any]:
+def _states(env_state):
     return [state for name, state in env_state["layers"] if name == "Drawing"]
 
 
-def _all_even(*_: Any, **__: Any) -> str:
+def _all_even(*_, **__):
     return "even"
 
 
@@ -385,8 +379,8 @@ def _all_even(*_: Any, **__: Any) -> str:
     "num_env_runners", [0, pytest.param(1, marks=[pytest.mark.process, pytest.mark.slow])]
 )
 def test_x10_an_episode_given_up_with_its_module_leaves_the_env_where_it_stood(
-    num_env_runners: int, more: dict[str, Any]
-) -> None:
+    num_env_runners, more
+):
     """The iteration after it can be undone like any other."""
     outcomes = []
     for fails in (False, True):
@@ -414,8 +408,8 @@ def test_x10_an_episode_given_up_with_its_module_leaves_the_env_where_it_stood(
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
-    def told_by(num_evaluation_runners: int) -> Any:
+def test_x13_evaluation_is_the_same_with_any_number_of_runners():
+    def told_by(num_evaluation_runners):
         config = evaluated(gaps()).evaluation(
             evaluation_num_env_runners=num_evaluation_runners, evaluation_duration=5
         )
@@ -431,19 +425,19 @@ def test_x13_evaluation_is_the_same_with_any_number_of_runners() -> None:
 class AtAGate(Gaps):
     """Waits in the middle of every episode while the file `gate` is there; notes that it does."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({})
         self._gate = Path(env_config.get("gate", "no gate"))
         self._note = self._gate.with_name(f"waits_{env_config.worker_index}")
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         if self._t == 3 and self._gate.exists():
             self._note.touch()
             assert wait_until(lambda: not self._gate.exists(), within_s=60)
         return super().step(actions)
 
 
-def asynchronous(gate: Path | None) -> PPOConfig:
+def asynchronous(gate):
     """Two evaluation runners with a mapping of their own; without a gate, one after the other."""
     made = evaluated(gaps()).environment(AtAGate)
     return made.evaluation(
@@ -458,14 +452,14 @@ def asynchronous(gate: Path | None) -> PPOConfig:
     )
 
 
-def numbers(evaluation: Any) -> bytes:
+def numbers(evaluation):
     """What an evaluation found out, without how."""
     found = comparable({"evaluation": evaluation})["evaluation"]
     return encode(told({key: found[key] for key in ("env_runners", "num_episodes")}))
 
 
 @functools.cache
-def one_after_the_other() -> tuple[bytes, bytes]:
+def one_after_the_other():
     """What the first evaluation finds out, and what is learnt after the second one."""
     with asynchronous(None).build_algo() as algo:
         expected, other = (numbers(algo.train()["evaluation"]) for _ in range(2))
@@ -476,7 +470,7 @@ def one_after_the_other() -> tuple[bytes, bytes]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["killed", "restored"])
-def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_path: Path) -> None:
+def test_x14_an_evaluation_under_way_begins_its_episodes_again(how, tmp_path):
     """Its runners stand in the middle of episodes when they die, or the run ends and is restored;
     training went on meanwhile, and is not disturbed."""
     expected, learnt = one_after_the_other()
@@ -496,9 +490,9 @@ def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_pat
         algo = asynchronous(gate).build_algo()
         algo.restore_from_path(path)
     gate.unlink()
-    found: list[Any] = []
+    found = []
 
-    def has_ended() -> bool:
+    def has_ended():
         found.append(algo.train().get("evaluation"))
         return found[-1] is not None
 
@@ -512,8 +506,8 @@ def test_x14_an_evaluation_under_way_begins_its_episodes_again(how: str, tmp_pat
 
 
 @pytest.mark.parametrize("type_", STRATEGIES)
-def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str) -> None:
-    def of(names: list[str]) -> dict[Any, list[Any]]:
+def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_):
+    def of(names):
         space = Pushing({}).action_space if type_ == "OrnsteinUhlenbeckNoise" else None
         return drawn(exploring(type_, Same, names=names, space=space))
 
@@ -523,20 +517,20 @@ def test_x15_what_an_agent_explores_does_not_depend_on_who_else_acts(type_: str)
     assert three["C"] != three["A"]
 
 
-def test_x16_greedy_steps_in_between_use_up_as_many_numbers() -> None:
+def test_x16_greedy_steps_in_between_use_up_as_many_numbers():
     """What the agents draw afterwards follows from how often they acted, not from how."""
 
-    def afterwards(explore: bool) -> dict[Any, list[int]]:
+    def afterwards(explore):
         with shown_the_same().build_algo() as algo:
-            runner: Any = algo.env_runner
+            runner = algo.env_runner
             runner.sample(num_timesteps=8, explore=explore)
             return _actions_of(runner.sample(num_timesteps=40))
 
     assert afterwards(True) == afterwards(False)
 
 
-def _actions_of(episodes: list[Any]) -> dict[Any, list[Any]]:
-    actions: dict[Any, list[Any]] = {}
+def _actions_of(episodes):
+    actions = {}
     for episode in episodes:
         for agent, own in episode.agent_episodes.items():
             actions.setdefault(agent, []).extend(np.asarray(own.get_actions()).tolist())
@@ -546,16 +540,16 @@ def _actions_of(episodes: list[Any]) -> dict[Any, list[Any]]:
 class Crowd(Same):
     """300 agents may come, and three do."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.possible_agents = list(range(env_config["num_agents"]))
 
-    def _zeros(self) -> Any:
+    def _zeros(self):
         return {agent: np.zeros(3, np.float32) for agent in self.possible_agents[:3]}
 
 
-def test_x18_agents_that_do_not_come_cost_little() -> None:
-    def bytes_of_training(num_agents: int) -> int:
+def test_x18_agents_that_do_not_come_cost_little():
+    def bytes_of_training(num_agents):
         config = shown_the_same().environment(Crowd, env_config={"num_agents": num_agents})
         with config.build_algo() as algo:
             algo.train()

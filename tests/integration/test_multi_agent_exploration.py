@@ -1,11 +1,5 @@
 """Exploring with several agents: each agent's draws are its own; rewards for novelty by module."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +12,7 @@ from trainer.testing.multi_agent_envs import (
     ScriptedMultiAgentEnv,
 )
 
-NOVELTY: dict[str, Any] = {
+NOVELTY = {
     "Curiosity": {
         "type": "Curiosity",
         "feature_dim": 4,
@@ -37,10 +31,8 @@ NOVELTY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", list(NOVELTY))
-def test_rewards_for_novelty_are_learnt_by_every_module_and_survive_a_restore(
-    kind: str, tmp_path: Path
-) -> None:
-    def config(num_env_runners: int = 0) -> PPOConfig:
+def test_rewards_for_novelty_are_learnt_by_every_module_and_survive_a_restore(kind, tmp_path):
+    def config(num_env_runners=0):
         made = gaps(num_env_runners, 2 - num_env_runners // 2)
         return made.env_runners(exploration_config=NOVELTY[kind])
 
@@ -66,12 +58,12 @@ def test_rewards_for_novelty_are_learnt_by_every_module_and_survive_a_restore(
 class Third(Gaps):
     """The same game with a third agent that never appears."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.possible_agents = [*self.possible_agents, "third"]
 
 
-def actions_of(env: Any, agent: Any, **settings: Any) -> list[Any]:
+def actions_of(env, agent, **settings):
     config = gaps(0, 1).environment(env).env_runners(**settings)
     config.multi_agent(policies={"default_policy"}, policy_mapping_fn=None)
     runner = MultiAgentEnvRunner(config=config.debugging(seed=5))
@@ -84,7 +76,7 @@ def actions_of(env: Any, agent: Any, **settings: Any) -> list[Any]:
     ]
 
 
-def test_what_an_agent_draws_does_not_depend_on_who_else_is_possible() -> None:
+def test_what_an_agent_draws_does_not_depend_on_who_else_is_possible():
     greedy = {"exploration_config": {"type": "EpsilonGreedy", "initial_epsilon": 0.5}}
     for settings in ({}, greedy):
         plain = actions_of(Gaps, "a", **settings)
@@ -92,12 +84,12 @@ def test_what_an_agent_draws_does_not_depend_on_who_else_is_possible() -> None:
         assert len(plain) == 3
 
 
-def test_noise_on_weights_is_each_agents_own() -> None:
+def test_noise_on_weights_is_each_agents_own():
     config = DQNConfig().environment(MultiAgentCartPole, env_config={"num_agents": 2})
     config.env_runners(num_env_runners=0, exploration_config={"type": "ParameterNoise"})
     config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
     with config.build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         (episode,) = runner.sample(num_timesteps=8)
     first, second = (
         one.get_extra_model_outputs("action_dist_inputs") for one in episode.agent_episodes.values()
@@ -106,9 +98,9 @@ def test_noise_on_weights_is_each_agents_own() -> None:
     assert (first[:shortest] != second[:shortest]).any()
 
 
-def test_uniform_actions_change_nothing_that_comes_later() -> None:
-    def played(*kinds: bool) -> list[Any]:
-        runner: Any = MultiAgentEnvRunner(config=gaps(0, 1))
+def test_uniform_actions_change_nothing_that_comes_later():
+    def played(*kinds):
+        runner = MultiAgentEnvRunner(config=gaps(0, 1))
         episodes = []
         for is_random in kinds:
             episodes.append(runner.sample(num_episodes=2, random_actions=is_random))
@@ -126,8 +118,8 @@ def test_uniform_actions_change_nothing_that_comes_later() -> None:
     assert (counts > 0).all()
 
 
-def test_a_row_that_was_begun_at_random_is_completed_by_a_module() -> None:
-    runner: Any = MultiAgentEnvRunner(config=gaps(0, 2))
+def test_a_row_that_was_begun_at_random_is_completed_by_a_module():
+    runner = MultiAgentEnvRunner(config=gaps(0, 2))
     for is_random in (False, True, False, True, True, False):
         for episode in runner.sample(num_timesteps=6, random_actions=is_random):
             episode.validate()
@@ -138,23 +130,21 @@ def test_a_row_that_was_begun_at_random_is_completed_by_a_module() -> None:
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
-def test_an_action_that_waited_has_the_likelihood_of_when_it_was_chosen(
-    is_restored: bool, tmp_path: Path
-) -> None:
+def test_an_action_that_waited_has_the_likelihood_of_when_it_was_chosen(is_restored, tmp_path):
     """B acts in the first iteration, when all actions are uniform, and is observed in the second,
     when the best one is taken; nothing else of B's module acts meanwhile."""
-    told: list[tuple[Any, str, list[float]]] = []
+    told = []
 
-    def shown(*, agent_id: Any, postprocessed_batch: Any, **_: Any) -> None:
+    def shown(*, agent_id, postprocessed_batch, **_):
         told.append((agent_id, "shown", postprocessed_batch["action_logp"].tolist()))
 
-    def sampled(*, samples: Any, **_: Any) -> None:
+    def sampled(*, samples, **_):
         for episode in samples:
             for agent, chunk in episode.agent_episodes.items():
                 logp = chunk.get_extra_model_outputs("action_logp") if len(chunk) else []
                 told.append((agent, "sampled", [float(one) for one in logp]))
 
-    def config() -> PPOConfig:
+    def config():
         made = PPOConfig().environment(ScriptedMultiAgentEnv, env_config={"script": G4})
         made.env_runners(
             num_env_runners=0,

@@ -1,9 +1,5 @@
 """What scripts for RLlib's old stack read and call with several agents."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,18 +9,16 @@ from trainer import CallbackError, DQNConfig, MultiAgentBatch, MultiAgentEnvRunn
 from trainer.errors import ConfigError, EpisodeError
 
 
-def _sized(policy: Any, policy_id: str) -> tuple[str, int]:
+def _sized(policy, policy_id):
     return policy_id, policy.num_parameters
 
 
 class OldCallbacks(RLlibCallback):
     """As scripts of the old stack have it."""
 
-    seen: list[Any] = []  # noqa: RUF012
+    seen = []
 
-    def on_episode_end(
-        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, **_: Any
-    ) -> None:
+    def on_episode_end(self, *, worker, base_env, policies, episode, **_):
         agents = episode.get_agents()
         for (agent_id, policy_id), reward in episode.agent_rewards.items():
             episode.custom_metrics[f"reward_{agent_id}"] = reward
@@ -51,11 +45,11 @@ class OldCallbacks(RLlibCallback):
         )
 
 
-def test_old_views_of_episodes_and_runners() -> None:
+def test_old_views_of_episodes_and_runners():
     OldCallbacks.seen.clear()
     with gaps(0, 1).callbacks(OldCallbacks).build_algo() as algo:
         result = algo.train()
-        sizes = algo.env_runner_group.foreach_policy(  # type: ignore[attr-defined] # an old name
+        sizes = algo.env_runner_group.foreach_policy(  # an old name
             lambda policy, id_: (id_, policy.num_parameters)
         )
     assert [id_ for id_, _ in sizes] == ["even", "odd"]
@@ -86,8 +80,8 @@ def test_old_views_of_episodes_and_runners() -> None:
     assert {"reward_a_mean", "reward_3_mean"} <= set(metrics)
 
 
-def test_who_is_meant_must_be_said() -> None:
-    def without_agent(*, episode: Any, **_: Any) -> None:
+def test_who_is_meant_must_be_said():
+    def without_agent(*, episode, **_):
         episode.last_info_for()
 
     with (
@@ -101,8 +95,8 @@ def test_who_is_meant_must_be_said() -> None:
 @pytest.mark.parametrize(
     "method", ["add_policy", "remove_policy", "set_policy_mapping_fn", "set_is_policy_to_train"]
 )
-def test_a_runners_own_changes_are_refused(method: str) -> None:
-    runner: Any = MultiAgentEnvRunner(config=gaps(0, 1))
+def test_a_runners_own_changes_are_refused(method):
+    runner = MultiAgentEnvRunner(config=gaps(0, 1))
     with pytest.raises(ConfigError, match=r"Call algorithm\."):
         getattr(runner, method)("x")
     runner.stop()
@@ -111,13 +105,13 @@ def test_a_runners_own_changes_are_refused(method: str) -> None:
 class Paused(Gaps):
     """Says of agent `a` that it is not to be trained, in episodes of odd lengths."""
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         observations, rewards, terminateds, truncateds, _ = super().step(actions)
         infos = {agent: {"training_enabled": agent != "a"} for agent in observations}
         return observations, rewards, terminateds, truncateds, infos
 
 
-def test_agents_can_be_left_out_of_learning() -> None:
+def test_agents_can_be_left_out_of_learning():
     own = gaps(0, 1).multi_agent(policy_mapping_fn={"a": "odd", 3: "even", "late": "even"})
     with own.environment(Paused).build_algo() as algo:
         first = algo.train()

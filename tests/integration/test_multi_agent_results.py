@@ -1,20 +1,17 @@
 """What results say of several agents: returns, lengths, counts, old keys."""
 
-from __future__ import annotations
-
 import json
 import logging
-from typing import Any
 
 import pytest
 
 from tests.multi_agent_runs import gaps
 from tests.multi_agent_scripts import G4, G11, G12, G13, G16
 from trainer import PPOConfig
-from trainer.testing import AgentScript, ScriptedMultiAgentEnv
+from trainer.testing import ScriptedMultiAgentEnv
 
 
-def scripted(script: AgentScript, steps: int, **policies: Any) -> PPOConfig:
+def scripted(script, steps, **policies):
     """Plays a script again and again, in fragments of `steps` env steps."""
     config = PPOConfig().environment(ScriptedMultiAgentEnv, env_config={"script": script})
     config.env_runners(num_env_runners=0).debugging(seed=3)
@@ -24,13 +21,13 @@ def scripted(script: AgentScript, steps: int, **policies: Any) -> PPOConfig:
     return config.rl_module(model_config={"fcnet_hiddens": [4]})
 
 
-def results(config: PPOConfig, iterations: int = 1) -> list[Any]:
+def results(config, iterations=1):
     with config.build_algo() as algo:
         return [algo.train() for _ in range(iterations)]
 
 
 @pytest.mark.parametrize("fragment", [2, 1])
-def test_agents_that_share_a_module_add_up_and_ids_keep_their_kind(fragment: int) -> None:
+def test_agents_that_share_a_module_add_up_and_ids_keep_their_kind(fragment):
     length = len(G16.steps) - 1
     runners = results(scripted(G16, fragment), 2 * length)[-1]["env_runners"]
     assert runners["module_episode_return_mean"] == {"default_policy": 8.0}
@@ -41,14 +38,14 @@ def test_agents_that_share_a_module_add_up_and_ids_keep_their_kind(fragment: int
     assert runners["agent_episode_len_mean"] == {1: length, 2: length}
 
 
-def test_lengths_are_rows_of_the_whole_episode_however_it_was_cut() -> None:
+def test_lengths_are_rows_of_the_whole_episode_however_it_was_cut():
     for fragment in (1, 4, 8):
         runners = results(scripted(G4, fragment), 8 // fragment)[-1]["env_runners"]
         assert runners["agent_episode_len_mean"] == {"A": 4.0, "B": 2.0}
         assert runners["num_agent_steps_sampled_lifetime"] == {"A": 8, "B": 4}
 
 
-def test_what_happened_to_agents_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_happened_to_agents_is_counted(caplog):
     cut = results(scripted(G4, 2))[0]["env_runners"]
     assert cut["num_agent_steps_carried_over"] == 1  # B waits for its second observation
     credited = results(scripted(G11, 3))[0]["env_runners"]
@@ -73,7 +70,7 @@ def test_what_happened_to_agents_is_counted(caplog: pytest.LogCaptureFixture) ->
     assert not any("without a last observation" in text for text in caplog.messages)
 
 
-def test_modules_say_how_they_are_and_old_keys_resolve() -> None:
+def test_modules_say_how_they_are_and_old_keys_resolve():
     config = gaps(0, 2).multi_agent(policies_to_train=["odd"])
     first, result = results(config, 2)
     learners = result["learners"]
@@ -110,7 +107,7 @@ def test_modules_say_how_they_are_and_old_keys_resolve() -> None:
     assert {"3", "a"} <= written["by_agent"].keys()
 
 
-def test_a_single_agent_run_has_none_of_these_keys() -> None:
+def test_a_single_agent_run_has_none_of_these_keys():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     result = results(config.training(train_batch_size=40, minibatch_size=20, num_epochs=1))[0]
     assert "agent_episode_len_mean" not in dict(result["env_runners"])

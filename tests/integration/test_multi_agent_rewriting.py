@@ -1,7 +1,5 @@
 """Callbacks rewrite what several agents earn, and the learner learns that."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -17,11 +15,11 @@ from trainer import CallbackError, MultiAgentEpisode, PPOConfig
 class PlusOne(Gaps):
     """Pays every agent one more for every action of its own, with the observation that follows."""
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         self._acted = set[Any]()
         return super().reset(**options)
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._acted |= actions.keys()
         observations, rewards, terminateds, truncateds, infos = super().step(actions)
         is_over = terminateds["__all__"]
@@ -31,11 +29,11 @@ class PlusOne(Gaps):
         return observations, rewards, terminateds, truncateds, infos
 
     @property
-    def _gone(self) -> set[Any]:
+    def _gone(self):
         return {"a"} if self._t > 4 else set()
 
 
-def learnt(config: PPOConfig, iterations: int = 3) -> tuple[bytes, list[Any]]:
+def learnt(config, iterations=3):
     """What the learners hold at the end, and the returns of all episodes."""
     with config.build_algo() as algo:
         results = [algo.train() for _ in range(iterations)]
@@ -43,18 +41,18 @@ def learnt(config: PPOConfig, iterations: int = 3) -> tuple[bytes, list[Any]]:
         return encode(algo.get_state(["learner"])), stats
 
 
-def plus_one_in_trajectories(*, postprocessed_batch: Any, **_: Any) -> None:
+def plus_one_in_trajectories(*, postprocessed_batch, **_):
     postprocessed_batch["rewards"] += 1.0
 
 
-def plus_one_in_samples(*, samples: list[Any], **_: Any) -> None:
+def plus_one_in_samples(*, samples, **_):
     for episode in samples:
         for one in episode.agent_episodes.values():
             if len(one):
                 one.set_rewards(new_data=one.get_rewards() + 1.0)
 
 
-def plus_one_in_copies(*, samples: list[Any], **_: Any) -> None:
+def plus_one_in_copies(*, samples, **_):
     samples[:] = [copy.deepcopy(episode) for episode in samples]
     plus_one_in_samples(samples=samples)
 
@@ -67,7 +65,7 @@ def plus_one_in_copies(*, samples: list[Any], **_: Any) -> None:
         {"on_sample_end": plus_one_in_copies},
     ],
 )
-def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(callback: Any) -> None:
+def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(callback):
     plain = gaps(0, 2).env_runners(observation_filter="NoFilter")
     rewritten, stats = learnt(plain.copy().callbacks(**callback))
     paid, of_env = learnt(plain.copy().environment(PlusOne))
@@ -79,8 +77,8 @@ def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(callback: An
         assert one["rewritten_return"] == pytest.approx(other["episode_reward"])
 
 
-def test_rewards_shared_among_agents_do_not_depend_on_their_order() -> None:
-    def config(**options: Any) -> PPOConfig:
+def test_rewards_shared_among_agents_do_not_depend_on_their_order():
+    def config(**options):
         return gaps(0, 2, **options).callbacks(on_postprocess_trajectory=shared)
 
     alone = outcome(config())
@@ -88,17 +86,17 @@ def test_rewards_shared_among_agents_do_not_depend_on_their_order() -> None:
     assert outcome(gaps(0, 2)) != alone
 
 
-def test_what_is_shown_of_each_agent() -> None:
-    seen: list[Any] = []
+def test_what_is_shown_of_each_agent():
+    seen = []
 
-    def look(**arguments: Any) -> None:
+    def look(**arguments):
         seen.append(arguments)
         for _, _, original in arguments["original_batches"].values():
             with pytest.raises(ValueError, match="read-only"):
                 original["rewards"][0] = 1.0
 
     with gaps(0, 1).callbacks(on_postprocess_trajectory=look).build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         (episode,) = runner.sample(num_episodes=1)
         modules = dict(runner.modules)
     ranks = {3: 0, "a": 1, "late": 2}
@@ -123,12 +121,12 @@ def test_what_is_shown_of_each_agent() -> None:
         np.testing.assert_array_equal(batch["rewards"], episode.agent_episodes[agent].get_rewards())
 
 
-def one_reward_more(samples: Any, **_: Any) -> None:
+def one_reward_more(samples, **_):
     column = samples[0].agent_episodes["a"].rewards
     column.data = np.append(column.data, 1.0)
 
 
-def no_number(samples: Any, **_: Any) -> None:
+def no_number(samples, **_):
     chunk = samples[0].agent_episodes["a"]
     chunk.set_rewards(new_data=[np.nan] * len(chunk))
 
@@ -152,7 +150,7 @@ def no_number(samples: Any, **_: Any) -> None:
         ),
     ],
 )
-def test_what_callbacks_may_not_leave_is_refused(callback: Any, problem: str) -> None:
+def test_what_callbacks_may_not_leave_is_refused(callback, problem):
     with (
         gaps(0, 1).callbacks(**callback).build_algo() as algo,
         pytest.raises(CallbackError, match=problem),
@@ -163,7 +161,7 @@ def test_what_callbacks_may_not_leave_is_refused(callback: Any, problem: str) ->
 # ---- rewards rewritten when an episode ends
 
 
-def one_more(*, episode: Any, **_: Any) -> None:
+def one_more(*, episode, **_):
     chunks = getattr(episode, "agent_episodes", {"": episode})
     for chunk in chunks.values():
         if len(chunk):
@@ -171,7 +169,7 @@ def one_more(*, episode: Any, **_: Any) -> None:
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", OneCartPole])
-def test_rewards_rewritten_at_the_end_of_an_episode_leave_its_return(env: Any) -> None:
+def test_rewards_rewritten_at_the_end_of_an_episode_leave_its_return(env):
     config = PPOConfig().environment(env).env_runners(num_env_runners=0).debugging(seed=1)
     config.training(train_batch_size=100, minibatch_size=50, num_epochs=1)
     config.rl_module(model_config={"fcnet_hiddens": [4]})
@@ -182,8 +180,8 @@ def test_rewards_rewritten_at_the_end_of_an_episode_leave_its_return(env: Any) -
     assert stats["rewritten_return"] == [2 * paid for paid in stats["episode_reward"]]
 
 
-def test_agents_keep_their_own_returns_when_an_episode_that_was_cut_is_rewritten() -> None:
-    def told(**callbacks: Any) -> list[tuple[Any, list[float], list[float] | None]]:
+def test_agents_keep_their_own_returns_when_an_episode_that_was_cut_is_rewritten():
+    def told(**callbacks):
         made = gaps(0, 2).multi_agent(policies_to_train=[]).callbacks(**callbacks)
         with made.training(train_batch_size=6, minibatch_size=4).build_algo() as algo:
             results = [algo.train()["env_runners"] for _ in range(8)]

@@ -1,10 +1,5 @@
 """Training with several agents: what one agent does, exactness, faults, modules, refusals."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -27,7 +22,7 @@ from trainer.testing.multi_agent_envs import MultiAgentPendulum, RockPaperScisso
 
 
 @pytest.mark.parametrize("make", [PGConfig, DQNConfig])  # PPO: X1 of test_multi_agent_exactness
-def test_one_agent_in_a_multi_agent_env_is_a_single_agent(make: Any) -> None:
+def test_one_agent_in_a_multi_agent_env_is_a_single_agent(make):
     weights = []
     for env in ("CartPole-v1", OneCartPole):
         config = make().environment(env).env_runners(num_env_runners=0, num_envs_per_env_runner=2)
@@ -56,8 +51,8 @@ _MEMORY = {
 }
 
 
-def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
-    seen: list[Any] = []
+def test_an_agents_states_follow_from_what_it_saw_itself():
+    seen = []
     config = gaps(0, 1).rl_module(model_config={**_MEMORY, "vf_share_layers": True})
     config.env_runners(observation_filter="NoFilter", batch_mode="complete_episodes")
     config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
@@ -81,7 +76,7 @@ def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
                         "prev_actions": outputs["prev_actions"][None],
                         "prev_rewards": outputs["prev_rewards"][None],
                     }
-                    after: Any = modules[chunk.module_id].forward_inference(batch)["state_out"]
+                    after = modules[chunk.module_id].forward_inference(batch)["state_out"]
                     state = {name: array[0] for name, array in after.items()}
                     expected = 0.0 if step == 0 else chunk.get_rewards(step - 1)
                     assert outputs["prev_rewards"] == pytest.approx(expected)
@@ -89,15 +84,15 @@ def test_an_agents_states_follow_from_what_it_saw_itself() -> None:
         assert checked > 40
 
 
-def test_an_agent_that_waits_while_an_episode_is_cut_still_reads_its_own_last_step() -> None:
-    seen: list[Any] = []
+def test_an_agent_that_waits_while_an_episode_is_cut_still_reads_its_own_last_step():
+    seen = []
     config = gaps(0, 1).rl_module(model_config=_MEMORY)
     config.training(train_batch_size=3, minibatch_size=3, num_epochs=1)
     config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
     with config.build_algo() as algo:
         for _ in range(12):
             algo.train()
-    last: dict[str, tuple[Any, float]] = {}
+    last = {}
     num_continued = 0
     chunks = [chunk for episode in seen for chunk in episode.agent_episodes.values()]
     for chunk in filter(len, chunks):
@@ -112,7 +107,7 @@ def test_an_agent_that_waits_while_an_episode_is_cut_still_reads_its_own_last_st
     assert num_continued > 5
 
 
-def test_what_each_module_got_is_told() -> None:
+def test_what_each_module_got_is_told():
     with gaps(0, 2).build_algo() as algo:
         for _ in range(3):
             result = algo.train()
@@ -130,7 +125,7 @@ def test_what_each_module_got_is_told() -> None:
         assert set(evaluated["module_episode_return_mean"]) == {"even", "odd"}
 
 
-def test_a_frozen_module_acts_and_does_not_learn() -> None:
+def test_a_frozen_module_acts_and_does_not_learn():
     config = gaps(0, 2).multi_agent(policies_to_train=["odd"])
     with config.build_algo() as algo:
         before = encode(algo.learners["even"].get_state()), encode(algo.learners["odd"].get_state())
@@ -144,7 +139,7 @@ def test_a_frozen_module_acts_and_does_not_learn() -> None:
     ("trained", "count_by"),
     [([], "env_steps"), (lambda module_id, batch: False, "agent_steps")],
 )
-def test_where_no_module_learns_no_steps_are_trained(trained: Any, count_by: str) -> None:
+def test_where_no_module_learns_no_steps_are_trained(trained, count_by):
     config = gaps(0, 2).multi_agent(policies_to_train=trained, count_steps_by=count_by)
     config.reporting(min_train_timesteps_per_iteration=50)  # nothing to wait for
     with config.build_algo() as algo:
@@ -159,7 +154,7 @@ def test_where_no_module_learns_no_steps_are_trained(trained: Any, count_by: str
     assert result["num_env_steps_trained"] == result["env_runners/num_env_steps_sampled"]
 
 
-def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
+def test_one_module_of_several_is_restored_alone(tmp_path):
     with gaps(0, 2).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")
@@ -178,7 +173,7 @@ def test_one_module_of_several_is_restored_alone(tmp_path: Path) -> None:
         assert encode(algo.learners["even"].get_state()) == other
 
 
-def test_agents_share_a_module_by_default_and_a_random_one_never_learns() -> None:
+def test_agents_share_a_module_by_default_and_a_random_one_never_learns():
     config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
     config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
     with config.copy().build_algo() as algo:
@@ -203,7 +198,7 @@ def test_agents_share_a_module_by_default_and_a_random_one_never_learns() -> Non
             algo.compute_single_action(np.eye(4, dtype=np.float32)[3], policy_id="none")
 
 
-def test_evaluation_plays_by_its_own_mapping() -> None:
+def test_evaluation_plays_by_its_own_mapping():
     config = PPOConfig().environment(RockPaperScissors).env_runners(num_env_runners=0)
     config.training(train_batch_size=30, minibatch_size=15, num_epochs=1).debugging(seed=3)
     config.multi_agent(policies={"a", "b"}, policy_mapping_fn={"player_0": "a", "player_1": "b"})
@@ -221,16 +216,16 @@ def test_evaluation_plays_by_its_own_mapping() -> None:
         assert evaluated["num_episodes"] == 3
 
 
-def test_callbacks_see_the_episode_of_all_agents(tmp_path: Path) -> None:
-    seen: list[Any] = []
+def test_callbacks_see_the_episode_of_all_agents(tmp_path):
+    seen = []
 
     class Recorder(EpisodeRecorder):
-        def on_episode_end(self, *, episode: Any, policies: Any = None, **rest: Any) -> None:
+        def on_episode_end(self, *, episode, policies=None, **rest):
             env = rest["env"].envs[rest["env_index"]]
             seen.append((sorted(policies), episode.get_agent_returns(), env.possible_agents))
             super().on_episode_end(episode=episode, **rest)
 
-        def on_create_policy(self, *, policy_id: str, **_: Any) -> None:
+        def on_create_policy(self, *, policy_id, **_):
             seen.append(policy_id)
 
     config = gaps(0, 1).callbacks(lambda: Recorder(tmp_path))
@@ -244,8 +239,8 @@ def test_callbacks_see_the_episode_of_all_agents(tmp_path: Path) -> None:
     assert len(arrays["a/rewards"]) == len(arrays["a/observations"]) - 1
 
 
-def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
-    def config() -> SACConfig:
+def test_sac_learns_from_a_buffer_per_module(tmp_path):
+    def config():
         made = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
         made.multi_agent(policies=["p", "q"], policy_mapping_fn={0: "p", 1: "q"})
         made.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
@@ -265,13 +260,13 @@ def test_sac_learns_from_a_buffer_per_module(tmp_path: Path) -> None:
         assert encode(algo.get_state(["learner", "replay_buffer"])) == undisturbed
 
 
-def test_several_modules_for_a_single_agent_are_refused() -> None:
+def test_several_modules_for_a_single_agent_are_refused():
     single = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     with pytest.raises(ConfigError, match="has a single agent"):
         single.multi_agent(policies={"p", "q"}).build_algo()
 
 
-def test_a_single_agent_is_trained_under_another_id() -> None:
+def test_a_single_agent_is_trained_under_another_id():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.multi_agent(policies={"p"}, policy_mapping_fn={"default_agent": "p"})
     config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
@@ -281,7 +276,7 @@ def test_a_single_agent_is_trained_under_another_id() -> None:
         assert result["env_runners"]["num_module_steps_sampled"] == {"p": 40}
 
 
-def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
+def test_a_runner_of_the_users_own_plays_with_several_agents():
     runner = MultiAgentEnvRunner(config=gaps(0, 2))
     episodes = runner.sample(num_timesteps=20)
     assert sum(map(len, episodes)) == 20
@@ -292,7 +287,7 @@ def test_a_runner_of_the_users_own_plays_with_several_agents() -> None:
         MultiAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
 
 
-def test_a_spec_of_modules_that_are_no_policies_is_refused() -> None:
+def test_a_spec_of_modules_that_are_no_policies_is_refused():
     """RLlib's scripts name modules there alone; nothing may be ignored without a word."""
     spec = MultiRLModuleSpec(rl_module_specs={"p": RLModuleSpec(), "odd": RLModuleSpec()})
     with pytest.raises(ConfigError, match=r"there is no policy 'p'.*policies=\['odd', 'p'\]"):

@@ -1,10 +1,5 @@
 """What modules learn from beside others: their own minibatches, ends and rows, all or nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -24,21 +19,21 @@ from trainer.testing import AgentScript, ScriptedMultiAgentEnv
 class Counting(MultiAgentEnv):
     """Shows random numbers to its agents, and counts env steps."""
 
-    agents_played: ClassVar[tuple[str, ...]] = ()
+    agents_played = ()
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         del env_config
         self.possible_agents = list(self.agents_played)
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
         self._t = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self._t = 0
         return {agent: self._seen() for agent in self.possible_agents}, {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
 
 
@@ -47,14 +42,14 @@ class Rarely(Counting):
 
     agents_played = ("often", "rare")
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         present = self.possible_agents[: 1 if self._t % 1000 else 2]
         rewards = {agent: float(action) for agent, action in actions.items()}
         return {agent: self._seen() for agent in present}, rewards, {}, {}, {}
 
 
-def test_t1_a_module_with_few_rows_makes_as_many_steps_as_its_own_rows_give() -> None:
+def test_t1_a_module_with_few_rows_makes_as_many_steps_as_its_own_rows_give():
     """3,000 rows make 60 steps, and 3 rows one: not as many as those of the largest module."""
     config = PPOConfig().environment(Rarely).env_runners(num_env_runners=0)
     config.multi_agent(policies={"many", "few"}, policy_mapping_fn={"often": "many", "rare": "few"})
@@ -78,23 +73,23 @@ class Alone(Counting):
 
     agents_played = ("a",)
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         return {"a": self._seen()}, {"a": float(actions["a"])}, {"__all__": self._t == 10}, {}, {}
 
 
-def in_turns(agent_id: str, episode: Any) -> str:
+def in_turns(agent_id, episode):
     """`q` plays every third episode, beginning with the second one."""
     del agent_id
     return "q" if episode.number % 3 == 1 else "p"
 
 
-def ppo_in_turns() -> Any:
+def ppo_in_turns():
     config = PPOConfig().training(train_batch_size=10, minibatch_size=5, num_epochs=2)
     return config.env_runners(num_env_runners=0)
 
 
-def dqn_in_turns() -> Any:
+def dqn_in_turns():
     config = DQNConfig().env_runners(rollout_fragment_length=10)
     config.training(train_batch_size=4, num_steps_sampled_before_learning_starts=10)
     return config.reporting(min_sample_timesteps_per_iteration=10)
@@ -109,13 +104,11 @@ def dqn_in_turns() -> Any:
     ],
     ids=["ppo", "dqn"],
 )
-def test_t2_a_module_without_rows_makes_no_update_and_goes_on_later(
-    make: Any, updates: dict[str, Any]
-) -> None:
+def test_t2_a_module_without_rows_makes_no_update_and_goes_on_later(make, updates):
     config = make().environment(Alone).debugging(seed=3)
     config.multi_agent(policies={"p", "q"}, policy_mapping_fn=in_turns)
     config.rl_module(model_config={"fcnet_hiddens": [4]})
-    seen: dict[str, list[int]] = {"p": [], "q": []}
+    seen = {"p": [], "q": []}
     with config.build_algo() as algo:
         for iteration in range(5):
             before = {id_: encode(one.get_state()) for id_, one in algo.learners.items()}
@@ -147,18 +140,16 @@ VALUE = 100.0
 class OfScript(ScriptedMultiAgentEnv):
     """Plays the script that its class has."""
 
-    script: AgentScript
-
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__({"script": env_config["script"]})
 
 
-def advantages(script: AgentScript, batch_sizes: list[int]) -> dict[str, list[list[float]]]:
+def advantages(script, batch_sizes):
     """{agent: the advantages of its rows, update by update}, λ = 1, with V = 100 everywhere."""
-    found: dict[str, list[list[float]]] = {"A": [], "B": []}
-    modules: dict[int, str] = {}
+    found = {"A": [], "B": []}
+    modules = {}
 
-    def note(*, policy: Any, train_batch: Any, **_: Any) -> None:
+    def note(*, policy, train_batch, **_):
         assert np.allclose(train_batch["vf_preds"], VALUE)
         found[modules[id(policy)]].append(
             (np.asarray(train_batch["value_targets"], np.float64) - VALUE).round(3).tolist()
@@ -191,7 +182,7 @@ def advantages(script: AgentScript, batch_sizes: list[int]) -> dict[str, list[li
     return found
 
 
-def of_rows(rewards: list[float], *, is_terminated: bool) -> list[float]:
+def of_rows(rewards, *, is_terminated):
     """r + γ V' - V, and γ times what comes after it; V' is 0 after a terminated agent."""
     after, answer = 0.0, []
     for number, reward in enumerate(reversed(rewards)):
@@ -201,7 +192,7 @@ def of_rows(rewards: list[float], *, is_terminated: bool) -> list[float]:
     return answer[::-1]
 
 
-def test_of_rows_is_what_a_hand_computes() -> None:
+def test_of_rows_is_what_a_hand_computes():
     assert of_rows([1.0, 1.0], is_terminated=False) == [-17.1, -9.0]
     assert of_rows([1.0, 1.0], is_terminated=True) == [-98.1, -99.0]
 
@@ -220,7 +211,7 @@ TURNS = AgentScript(
 """A game in turns that A wins with its third move; B loses after its second one, when it waits."""
 
 
-ENDS: dict[str, tuple[AgentScript, list[float], str, list[float], str]] = {
+ENDS = {
     # script; rewards and end of A; of B: U is bootstrapped from the last own observation
     "G7": (G7, [1.0, 1.0], "U", [1.0, 1.0], "U"),
     "G8": (G8, [1.0], "T", [1.0, 1.0], "U"),
@@ -231,7 +222,7 @@ ENDS: dict[str, tuple[AgentScript, list[float], str, list[float], str]] = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_t3_limits_are_bootstrapped_and_ends_are_not(name: str) -> None:
+def test_t3_limits_are_bootstrapped_and_ends_are_not(name):
     script, paid_to_a, end_of_a, paid_to_b, end_of_b = ENDS[name]
     found = advantages(script, [len(script.steps) - 1])
     assert found == {
@@ -240,7 +231,7 @@ def test_t3_limits_are_bootstrapped_and_ends_are_not(name: str) -> None:
     }
 
 
-def test_t3_an_agent_that_waits_at_a_cut_learns_its_row_once_and_later() -> None:
+def test_t3_an_agent_that_waits_at_a_cut_learns_its_row_once_and_later():
     """G5: G4 cut after two steps; B's first row is completed in the second chunk."""
     found = advantages(G4, [2, 2])
     cut = of_rows([1.0, 1.0], is_terminated=False)
@@ -250,11 +241,11 @@ def test_t3_an_agent_that_waits_at_a_cut_learns_its_row_once_and_later() -> None
 # ---- T5: an error in the second module
 
 
-def spoilt(module_id: str, kind: str) -> Any:
+def spoilt(module_id, kind):
     """A listener that fails, or makes learning fail, for one module in the second iteration."""
     count = [0]
 
-    def listen(*, policy: Any, train_batch: Any, **_: Any) -> None:
+    def listen(*, policy, train_batch, **_):
         count[0] += 1
         if count[0] != {"even": 3, "odd": 4}[module_id]:  # modules learn in canonical order
             return
@@ -266,9 +257,7 @@ def spoilt(module_id: str, kind: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "module_id"), [("raises", "odd"), ("spoils", "even")])
-def test_t5_an_error_in_one_module_undoes_the_others_and_the_iteration(
-    kind: str, module_id: str
-) -> None:
+def test_t5_an_error_in_one_module_undoes_the_others_and_the_iteration(kind, module_id):
     with gaps(0, 2).build_algo() as algo:
         results = [told(algo.train()) for _ in range(3)]
         undisturbed = encode([whole_state(algo), results])

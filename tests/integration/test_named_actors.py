@@ -3,8 +3,6 @@
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any
@@ -47,8 +45,8 @@ counter.inc.remote(1)  # async call to increment the global count
 """In (d); the import line is changed."""
 
 
-def test_the_block_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {"__name__": "__main__"}
+def test_the_block_of_the_documents_runs(capsys):
+    names = {"__name__": "__main__"}
     exec(compile(NAMED_COUNTER, "block", "exec"), names)
     assert capsys.readouterr().out == "0\n"
     assert actors.get(actors.get_actor("global_counter").get.remote()) == 1
@@ -57,11 +55,11 @@ def test_the_block_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> 
 class CountingEnv(gym.Wrapper[Any, Any, Any, Any]):
     """CartPole that counts its steps in the named actor."""
 
-    def __init__(self, _: object = None) -> None:
+    def __init__(self, _=None):
         super().__init__(gym.make("CartPole-v1"))
-        self.counter: Any = None
+        self.counter = None
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.counter is None:
             # The counter is made later than the processes of the runners.
             self.counter = actors.get_actor("global_counter")
@@ -72,23 +70,23 @@ class CountingEnv(gym.Wrapper[Any, Any, Any, Any]):
 class CountingEpisodes(RLlibCallback):
     """Counts episodes in another named actor, from whatever process it is in."""
 
-    def on_episode_end(self, **_: Any) -> None:
+    def on_episode_end(self, **_):
         actors.get(actors.get_actor("episodes").inc.remote(1))
 
 
 @actors.remote
 class Counter:
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def inc(self, n: int) -> None:
+    def inc(self, n):
         self.count += n
 
-    def get(self) -> int:
+    def get(self):
         return self.count
 
 
-def counting_config(num_env_runners: int, batch: int) -> PPOConfig:
+def counting_config(num_env_runners, batch):
     return (
         PPOConfig()
         .environment(CountingEnv)
@@ -98,7 +96,7 @@ def counting_config(num_env_runners: int, batch: int) -> PPOConfig:
     )
 
 
-def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int, Any]:
+def counts_of_one_iteration(num_env_runners, batch):
     with counting_config(num_env_runners, batch).build_algo() as algorithm:
         counter = Counter.options(name="global_counter").remote()
         episodes = Counter.options(name="episodes").remote()
@@ -117,8 +115,8 @@ def counts_of_one_iteration(num_env_runners: int, batch: int) -> tuple[int, int,
     [("forkserver", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)],
 )
 def test_envs_and_callbacks_in_runners_reach_actors_by_name(
-    start_method: str, num_env_runners: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    start_method, num_env_runners, monkeypatch
+):
     monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
     actors.init(namespace="of_this_run")
     steps, episodes, reported = counts_of_one_iteration(num_env_runners, 200)
@@ -126,7 +124,7 @@ def test_envs_and_callbacks_in_runners_reach_actors_by_name(
     assert episodes > 0
 
 
-def test_envs_and_callbacks_in_the_main_process_reach_actors_by_name() -> None:
+def test_envs_and_callbacks_in_the_main_process_reach_actors_by_name():
     steps, episodes, reported = counts_of_one_iteration(0, 100)
     assert (steps, episodes) == (100, reported)
 
@@ -134,7 +132,7 @@ def test_envs_and_callbacks_in_the_main_process_reach_actors_by_name() -> None:
 @pytest.mark.parametrize(
     "num_calls", [1_000, pytest.param(10_000, marks=pytest.mark.slow)], ids=["sample", "all"]
 )
-def test_ten_thousand_increments_of_four_env_processes_are_all_there(num_calls: int) -> None:
+def test_ten_thousand_increments_of_four_env_processes_are_all_there(num_calls):
     assert counts_of_one_iteration(4, num_calls)[0] == num_calls
 
 
@@ -143,15 +141,15 @@ class CountingAlone(gym.Wrapper[Any, Any, Any, Any]):
 
     num_steps = 0
 
-    def __init__(self, _: object = None) -> None:
+    def __init__(self, _=None):
         super().__init__(gym.make("CartPole-v1"))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         CountingAlone.num_steps += 1
         return self.env.step(action)
 
 
-def test_without_an_actor_the_main_process_hears_of_no_step_in_a_runner() -> None:
+def test_without_an_actor_the_main_process_hears_of_no_step_in_a_runner():
     config = counting_config(1, 20).environment(CountingAlone).callbacks([])
     with config.build_algo() as algorithm:
         algorithm.train()
@@ -162,7 +160,7 @@ def test_without_an_actor_the_main_process_hears_of_no_step_in_a_runner() -> Non
     assert CountingAlone.num_steps == 0
 
 
-def test_evaluation_runners_and_restarted_runners_reach_actors_by_name() -> None:
+def test_evaluation_runners_and_restarted_runners_reach_actors_by_name():
     counter = Counter.options(name="global_counter").remote()
     episodes = Counter.options(name="episodes").remote()
     config = counting_config(1, 50).evaluation(evaluation_num_env_runners=1, evaluation_duration=3)

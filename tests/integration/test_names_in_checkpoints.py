@@ -1,10 +1,7 @@
 """Texts of a checkpoint or crash file that name code: none of it is imported, none is called."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,11 +43,11 @@ register_env(ENV, lambda context: Countdown(context))
 
 
 class Failing(RLlibCallback):
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         raise ValueError("on purpose")
 
 
-def ppo() -> PPOConfig:
+def ppo():
     return (
         PPOConfig()
         .environment(ENV)
@@ -61,12 +58,12 @@ def ppo() -> PPOConfig:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     with ppo().build_algo() as algo:
         return Path(algo.save_to_path(tmp_path_factory.mktemp("run") / "c"))
 
 
-def crafted(saved: Path, path: Path, **settings: Any) -> Path:
+def crafted(saved, path, **settings):
     """The checkpoint with other settings and a manifest that fits them."""
     contents = read_checkpoint(saved)
     contents.components["config"]["settings"] |= settings
@@ -75,7 +72,7 @@ def crafted(saved: Path, path: Path, **settings: Any) -> Path:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def module(tmp_path, monkeypatch):
     """A module that can be imported; makes a file when it is."""
     proof = tmp_path / "proof"
     source = (
@@ -91,11 +88,11 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return proof
 
 
-def test_no_program_is_started_because_a_checkpoint_names_it(saved: Path, tmp_path: Path) -> None:
+def test_no_program_is_started_because_a_checkpoint_names_it(saved, tmp_path):
     proof = tmp_path / "proof"
     # A dict as the arguments of a program: its keys.
     arguments = {"env_config": {sys.executable: 1, "-c": 2, f"open({str(proof)!r}, 'w')": 3}}
-    named: dict[str, Any] = {"env": "subprocess.call", **arguments}
+    named = {"env": "subprocess.call", **arguments}
     for number, settings in enumerate([named, {"evaluation_config": named}]):
         path = crafted(saved, tmp_path / str(number), evaluation_interval=1, **settings)
         with pytest.raises(CodeNotAllowedError, match=r"'subprocess\.call', which is neither"):
@@ -104,17 +101,13 @@ def test_no_program_is_started_because_a_checkpoint_names_it(saved: Path, tmp_pa
 
 
 @pytest.mark.parametrize("name", [f"{MODULE}.Env", f"{MODULE}:Env-v0"])
-def test_no_module_is_imported_because_a_checkpoint_names_it(
-    name: str, module: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_no_module_is_imported_because_a_checkpoint_names_it(name, module, saved, tmp_path):
     with pytest.raises(CodeNotAllowedError, match="register it before"):
         PPO.from_checkpoint(crafted(saved, tmp_path / "c", env=name))
     assert not module.exists()
 
 
-def test_who_trusts_a_checkpoint_may_let_it_import(
-    module: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_who_trusts_a_checkpoint_may_let_it_import(module, saved, tmp_path):
     path = crafted(saved, tmp_path / "c", env=f"{MODULE}.Env")
     PPO.from_checkpoint(path, allow_code=True).stop()
     assert module.exists()
@@ -122,10 +115,8 @@ def test_who_trusts_a_checkpoint_may_let_it_import(
         PPO.from_checkpoint(path)
 
 
-def test_no_module_is_imported_because_a_crash_file_names_it(
-    module: Path, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings: dict[str, Any] = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
+def test_no_module_is_imported_because_a_crash_file_names_it(module, saved, tmp_path, capsys):
+    settings = {"crash_dir": str(tmp_path), "env_config": {"min_length": 3}}
     made = PPO.from_checkpoint(saved, callbacks_class=Failing, **settings)
     with made as algo, pytest.raises(CallbackError):
         _ = [algo.train() for _ in range(20)]  # until an episode ends
@@ -142,15 +133,15 @@ def test_no_module_is_imported_because_a_crash_file_names_it(
         assert not module.exists()
 
 
-def test_env_that_is_given_or_there_needs_no_trust(saved: Path, tmp_path: Path) -> None:
+def test_env_that_is_given_or_there_needs_no_trust(saved, tmp_path):
     PPO.from_checkpoint(saved).stop()
     PPO.from_checkpoint(crafted(saved, tmp_path / "c", env="no.such.Env"), env=Countdown).stop()
 
 
 @pytest.mark.usefixtures("module")
 def test_the_command_line_goes_on_with_what_it_saved_and_asks_for_what_others_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+    tmp_path, monkeypatch, request
+):
     env = f"{MODULE}.Env"
     begin = ["train", "--env", env, *SMALL, "--run-dir", "run", "--stop-iterations", "1"]
     advice = command_line.run(*begin, folder=tmp_path).stdout
@@ -189,7 +180,7 @@ def test_the_command_line_goes_on_with_what_it_saved_and_asks_for_what_others_di
         ("nothing", False),  # which is an error of its own, with the nearest names
     ],
 )
-def test_names_of_envs_that_a_file_may_not_name(name: str, is_refused: bool) -> None:
+def test_names_of_envs_that_a_file_may_not_name(name, is_refused):
     try:
         make_env_factory(name, {}, source=stranger(""))
     except CodeNotAllowedError:
@@ -202,8 +193,8 @@ def test_names_of_envs_that_a_file_may_not_name(name: str, is_refused: bool) -> 
 
 # ---- strategies
 
-CURIOSITY: dict[str, Any] = {"type": "Curiosity", "feature_dim": 2, "inverse_net_hiddens": [2]}
-FOREIGN: dict[str, dict[str, Any]] = {
+CURIOSITY = {"type": "Curiosity", "feature_dim": 2, "inverse_net_hiddens": [2]}
+FOREIGN = {
     "type": {"exploration_config": {"type": NAMED}},
     "arguments": {"exploration_config": {"type": "pydoc.pipepager", "cmd": "true", "text": ""}},
     "sub_exploration": {"exploration_config": {**CURIOSITY, "sub_exploration": {"type": NAMED}}},
@@ -230,11 +221,9 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", FOREIGN.values(), ids=FOREIGN)
-def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(
-    settings: dict[str, Any], module: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(settings, module, saved, tmp_path):
     path = crafted(saved, tmp_path / "c", evaluation_interval=1, **settings)
-    ways: list[dict[str, Any]] = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
+    ways = [{}, {"lr": 1e-3}, {"evaluation_config": {"explore": False}}]
     ways += [{"env": Countdown}] if "env" not in settings else []
     for given in ways:
         with pytest.raises(CodeNotAllowedError, match=r"^`(env|exploration_config)` names"):
@@ -246,9 +235,7 @@ def test_no_strategy_is_looked_up_because_a_checkpoint_names_it(
     assert MODULE not in sys.modules
 
 
-def test_strategies_that_are_given_or_allowed_are_used(
-    module: Path, saved: Path, tmp_path: Path
-) -> None:
+def test_strategies_that_are_given_or_allowed_are_used(module, saved, tmp_path):
     path = crafted(saved, tmp_path / "c", exploration_config={"type": NAMED})
 
     class Own(StochasticSampling):
@@ -263,20 +250,20 @@ def test_strategies_that_are_given_or_allowed_are_used(
     PPO.from_checkpoint(path, allow_code=True).stop()
 
 
-def test_a_state_in_memory_names_no_code_either(module: Path, saved: Path) -> None:
+def test_a_state_in_memory_names_no_code_either(module, saved):
     state = read_checkpoint(saved, "config").components["config"]
     state["settings"]["exploration_config"] = {"type": NAMED}
     with pytest.raises(CodeNotAllowedError, match=NAMED):
         PPOConfig.from_state(state).validate()
     with ppo().build_algo() as algo:
-        whole = Algorithm.__getstate__(algo)  # type: ignore[attr-defined]
+        whole = Algorithm.__getstate__(algo)
         whole["config"]["settings"]["exploration_config"] = {"type": NAMED}
         with pytest.raises(CodeNotAllowedError, match=NAMED):
             Algorithm.from_state(whole)
     assert not module.exists()
 
 
-def test_the_ready_made_strategies_are_no_code(saved: Path, tmp_path: Path) -> None:
+def test_the_ready_made_strategies_are_no_code(saved, tmp_path):
     schedule = {"type": "PiecewiseSchedule", "endpoints": [[0, 1.0], [9, 0.5]]}
     sub = {"type": "EpsilonGreedy", "epsilon_schedule": schedule}
     strategy = {**CURIOSITY, "sub_exploration": sub}
@@ -287,9 +274,7 @@ def test_the_ready_made_strategies_are_no_code(saved: Path, tmp_path: Path) -> N
     Algorithm.from_checkpoint(crafted(saved, tmp_path / "d", **settings)).stop()
 
 
-def test_a_checkpoint_does_not_say_where_to_write(
-    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_does_not_say_where_to_write(saved, tmp_path, caplog):
     elsewhere, beside = tmp_path / "elsewhere" / "crashes", tmp_path / "runs" / "crashes"
     path = crafted(saved, tmp_path / "runs" / "r" / "c", crash_dir=str(elsewhere))
     with Algorithm.from_checkpoint(path, callbacks_class=Failing) as algo:
@@ -306,7 +291,7 @@ def test_a_checkpoint_does_not_say_where_to_write(
         assert algo.config.crash_dir == str(beside)
 
 
-def test_networks_that_a_checkpoint_cannot_fill_are_not_made(saved: Path, tmp_path: Path) -> None:
+def test_networks_that_a_checkpoint_cannot_fill_are_not_made(saved, tmp_path):
     for number, hiddens in enumerate(([2**20, 2**20], [2**40], [2, 300, 300])):
         path = crafted(saved, tmp_path / str(number), model_config={"fcnet_hiddens": hiddens})
         with pytest.raises(CheckpointMismatchError, match="`model_config` asks for a network of"):

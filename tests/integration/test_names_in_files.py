@@ -4,16 +4,11 @@ A canary module writes a file when it is imported, and another one, which is imp
 its function is called.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +22,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from tests import command_line
-from trainer import PPO, Algorithm, AlgorithmConfig, DQNConfig, PPOConfig, tune
+from trainer import PPO, Algorithm, DQNConfig, PPOConfig, tune
 from trainer.cli.main import main
 from trainer.tune.journal_file import JOURNAL_FILE, line_of, read_journal
 
@@ -46,11 +41,11 @@ def run(*arguments, **more):
 class Canary:
     """Sees whether code ran that a file named."""
 
-    def __init__(self, proof: Path) -> None:
+    def __init__(self, proof):
         self._proof = proof
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes = Counter()
 
-    def watch(self, what: object, action: Callable[[], object]) -> None:
+    def watch(self, what, action):
         """Opens a file, which may be refused; nothing that it names may have been run."""
         try:
             action()
@@ -63,7 +58,7 @@ class Canary:
 
 
 @pytest.fixture
-def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
+def canary(tmp_path, monkeypatch):
     folder = tmp_path / "modules"
     folder.mkdir()
     for name in (NOT_IMPORTED, IMPORTED):
@@ -76,7 +71,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
     return Canary(tmp_path / "proof")
 
 
-def test_the_canary_sees_what_is_imported_and_what_is_called(canary: Canary) -> None:
+def test_the_canary_sees_what_is_imported_and_what_is_called(canary):
     for name in NAMES:
         with pytest.raises(AssertionError):
             canary.watch(name, ppo().environment(name).build_algo)
@@ -87,7 +82,7 @@ def test_the_canary_sees_what_is_imported_and_what_is_called(canary: Canary) -> 
 # ---- what is planted where
 
 
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(value, place=()):
     """Every place in a value, inside of dicts and lists, too."""
     yield place
     if isinstance(value, dict | list):
@@ -97,7 +92,7 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield (*place, "type")
 
 
-def planted(value: Any, place: tuple[Any, ...], name: Any) -> Any:
+def planted(value, place, name):
     """A copy of a value with a name at a place."""
     if not place:
         return name
@@ -107,7 +102,7 @@ def planted(value: Any, place: tuple[Any, ...], name: Any) -> Any:
     return changed
 
 
-def planted_everywhere(value: Any) -> Iterator[Any]:
+def planted_everywhere(value):
     """Copies of a value with a name, or a dict with a `type`, at each place, one at a time."""
     for number, place in enumerate(places(value)):
         name = NAMES[number % len(NAMES)]
@@ -115,7 +110,7 @@ def planted_everywhere(value: Any) -> Iterator[Any]:
             yield planted(value, place, named)
 
 
-def ppo() -> PPOConfig:
+def ppo():
     return (
         PPOConfig()
         .environment(ENV)
@@ -126,7 +121,7 @@ def ppo() -> PPOConfig:
     )
 
 
-def dqn() -> DQNConfig:
+def dqn():
     return (
         DQNConfig()
         .environment(ENV)
@@ -138,7 +133,7 @@ def dqn() -> DQNConfig:
     )
 
 
-def settings_with_names(config: AlgorithmConfig) -> Iterator[dict[str, Any]]:
+def settings_with_names(config):
     """Settings that name code: each, at each place in it, also of evaluation and of a module."""
     strategy = {"type": "Curiosity", "feature_dim": 2, "inverse_net_hiddens": [2]}
     sub = {
@@ -154,7 +149,7 @@ def settings_with_names(config: AlgorithmConfig) -> Iterator[dict[str, Any]]:
             yield {"algorithm_config_overrides_per_module": own}
 
 
-def sampled(cases: Iterator[Any], every: int) -> Iterator[Any]:
+def sampled(cases, every):
     """Some of the cases, and all that name envs or strategies."""
     for number, case in enumerate(cases):
         if number % every == 0 or ("exploration_config" in str(case) and number % 3 == 0):
@@ -164,16 +159,14 @@ def sampled(cases: Iterator[Any], every: int) -> Iterator[Any]:
 EVERY = [17, pytest.param(1, marks=pytest.mark.slow)]
 
 
-def from_state_and_trained(kind: type[AlgorithmConfig], state: dict[str, Any]) -> None:
+def from_state_and_trained(kind, state):
     with kind.from_state(state).build_algo() as algo:
         algo.train()
 
 
 @pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("make", [ppo, dqn])
-def test_settings_of_checkpoints(
-    make: Callable[[], AlgorithmConfig], every: int, canary: Canary
-) -> None:
+def test_settings_of_checkpoints(make, every, canary):
     config = make()
     state = config.get_state()
     for settings in sampled(settings_with_names(config), every):
@@ -184,7 +177,7 @@ def test_settings_of_checkpoints(
 
 
 @pytest.fixture
-def league(tmp_path: Path) -> Iterator[Algorithm]:
+def league(tmp_path):
     """A run with a module that was added, and its checkpoint in `saved`."""
     config = ppo().environment("trainer.testing.RockPaperScissors")
     config.evaluation(evaluation_interval=None)
@@ -197,9 +190,7 @@ def league(tmp_path: Path) -> Iterator[Algorithm]:
 
 
 @pytest.mark.parametrize("every", EVERY)
-def test_modules_of_checkpoints(
-    every: int, league: Algorithm, tmp_path: Path, canary: Canary
-) -> None:
+def test_modules_of_checkpoints(every, league, tmp_path, canary):
     contents = read_checkpoint(tmp_path / "saved")
     modules = contents.components["modules"]
     assert modules["modules"]["b"]["settings"]  # it can name strategies
@@ -213,9 +204,7 @@ def test_modules_of_checkpoints(
     assert sum(canary.outcomes.values()) - canary.outcomes["opened"] > 10
 
 
-def test_a_strategy_of_a_module_is_refused_unless_it_is_allowed(
-    league: Algorithm, tmp_path: Path, canary: Canary
-) -> None:
+def test_a_strategy_of_a_module_is_refused_unless_it_is_allowed(league, tmp_path, canary):
     contents = read_checkpoint(tmp_path / "saved")
     own = contents.components["modules"]["modules"]["b"]["settings"]
     own["exploration_config"] = {"type": "trainer.exploration.Random"}
@@ -236,7 +225,7 @@ def test_a_strategy_of_a_module_is_refused_unless_it_is_allowed(
 
 
 @pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def experiment(tmp_path_factory):
     """An experiment of one trial, killed before its end."""
     folder = tmp_path_factory.mktemp("experiments")
     space = {**ppo().get_state()["settings"], "lr": tune.choice([1e-3, 1e-4])}
@@ -256,19 +245,19 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "e"
 
 
-def gone_on_with(folder: Path) -> None:
+def gone_on_with(folder):
     """Restores an experiment as a stranger's, and runs what is left of it."""
     tune.Tuner.restore(folder, "PPO").fit()
 
 
-def test_an_experiment_of_ready_made_parts_goes_on(experiment: Path, tmp_path: Path) -> None:
+def test_an_experiment_of_ready_made_parts_goes_on(experiment, tmp_path):
     entries, _ = read_journal(experiment / JOURNAL_FILE)
     folder = forged(entries, tmp_path / "e")
     grid = tune.Tuner.restore(folder, "PPO").fit()
     assert grid[0].metrics["training_iteration"] == 1
 
 
-def forged(entries: list[dict[str, Any]], folder: Path) -> Path:
+def forged(entries, folder):
     """A folder with a journal of such entries."""
     folder.mkdir()
     (folder / JOURNAL_FILE).write_bytes(b"".join(map(line_of, entries)))
@@ -276,7 +265,7 @@ def forged(entries: list[dict[str, Any]], folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("every", EVERY)
-def test_journals(every: int, experiment: Path, tmp_path: Path, canary: Canary) -> None:
+def test_journals(every, experiment, tmp_path, canary):
     header, *entries = read_journal(experiment / JOURNAL_FILE)[0]
     spaces = (
         {**header, "plain_space": {**header["plain_space"], **settings}}
@@ -306,8 +295,8 @@ def test_journals(every: int, experiment: Path, tmp_path: Path, canary: Canary) 
     ],
 )
 def test_experiments_that_name_code_are_refused_before_a_trial_begins(
-    named: dict[str, Any], experiment: Path, tmp_path: Path, canary: Canary
-) -> None:
+    named, experiment, tmp_path, canary
+):
     header, *entries = read_journal(experiment / JOURNAL_FILE)[0]
     header["plain_space"] |= named
     folder = forged([header, *entries], tmp_path / "e")
@@ -323,26 +312,26 @@ def test_experiments_that_name_code_are_refused_before_a_trial_begins(
 
 
 class Failing(RLlibCallback):
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         raise ValueError("on purpose")
 
 
 @pytest.fixture(scope="module")
-def crash(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def crash(tmp_path_factory):
     """What is in a crash file."""
     folder = tmp_path_factory.mktemp("crashes")
     config = ppo().callbacks(Failing).fault_tolerance(crash_dir=str(folder))
     config.environment(env_config={"min_length": 3})
     with config.build_algo() as algo, pytest.raises(CallbackError):
         _ = [algo.train() for _ in range(20)]
-    record: dict[str, Any] = decode(next(folder.glob("*.crash")).read_bytes())
+    record = decode(next(folder.glob("*.crash")).read_bytes())
     record["config"]["code"] = []
     return record
 
 
 @pytest.mark.usefixtures("capfd")
 @pytest.mark.parametrize("every", EVERY)
-def test_crash_files(every: int, crash: dict[str, Any], tmp_path: Path, canary: Canary) -> None:
+def test_crash_files(every, crash, tmp_path, canary):
     config = crash["config"]
     of_settings = (
         {**crash, "config": {**config, "settings": {**config["settings"], **settings}}}
@@ -360,9 +349,7 @@ def test_crash_files(every: int, crash: dict[str, Any], tmp_path: Path, canary: 
 
 @pytest.mark.usefixtures("capfd")
 @pytest.mark.parametrize("every", EVERY)
-def test_config_files(
-    every: int, tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_files(every, tmp_path, canary, monkeypatch):
     monkeypatch.chdir(tmp_path)
     whole = {"algo": "PPO", "env": ENV, "config": {}, "stop": {"iterations": 1}, "save": {}}
     plain = json.loads(json.dumps(ppo().get_state()["settings"]))
@@ -382,7 +369,7 @@ def test_config_files(
     assert any(tmp_path.glob("run*/checkpoints"))  # some were trained
 
 
-def test_names_as_text_in_a_config_file_are_refused(tmp_path: Path, canary: Canary) -> None:
+def test_names_as_text_in_a_config_file_are_refused(tmp_path, canary):
     own = {"default_policy": {"exploration_config": NAMES[2]}}
     for settings in (
         {"exploration_config": NAMES[2]},
@@ -395,9 +382,9 @@ def test_names_as_text_in_a_config_file_are_refused(tmp_path: Path, canary: Cana
     canary.watch("config files", lambda: None)
 
 
-def test_states_in_memory(canary: Canary) -> None:
+def test_states_in_memory(canary):
     with ppo().build_algo() as algo:
-        whole: dict[str, Any] = Algorithm.__getstate__(algo)  # type: ignore[attr-defined]
+        whole = Algorithm.__getstate__(algo)
     own = {"default_policy": {"exploration_config": {"type": NAMES[0]}}}
     whole["config"]["settings"]["algorithm_config_overrides_per_module"] = own
     canary.watch("state", lambda: PPO.from_state(whole))

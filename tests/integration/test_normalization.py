@@ -1,9 +1,5 @@
 """Normalised observations and rewards in a whole run: the same bytes, for everyone the same."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +7,7 @@ import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, encode, read_manifest
-from trainer import Algorithm, AlgorithmConfig, CallbackError, ConfigError, PGConfig, PPOConfig
+from trainer import CallbackError, ConfigError, PGConfig, PPOConfig
 from trainer.algorithms.dqn import DQNConfig
 from trainer.connectors import ObservationEncoder
 from trainer.envs import MultiAgentEnv
@@ -22,20 +18,20 @@ pytestmark = pytest.mark.process
 class Scaled(gym.Wrapper[Any, Any, Any, Any]):
     """CartPole in odd units: metres far from the origin, speeds in micrometres."""
 
-    def __init__(self, context: Any = None) -> None:
+    def __init__(self, context=None):
         del context
         super().__init__(gym.make("CartPole-v1", disable_env_checker=True))
         self.observation_space = gym.spaces.Box(-1e9, 1e9, (4,), np.float32)
 
     @staticmethod
-    def _in_odd_units(observation: Any) -> Any:
+    def _in_odd_units(observation):
         return (observation * [1.0, 1e6, 1e-4, 1.0] + [500.0, 0.0, 0.0, -300.0]).astype(np.float32)
 
-    def reset(self, **arguments: Any) -> Any:
+    def reset(self, **arguments):
         observation, info = self.env.reset(**arguments)
         return self._in_odd_units(observation), info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._in_odd_units(observation), 3.0 * float(reward), terminated, truncated, info
 
@@ -47,11 +43,11 @@ NORMALIZED = {
 }
 
 
-def ppo() -> AlgorithmConfig:
+def ppo():
     return PPOConfig().training(train_batch_size=102, minibatch_size=50, num_epochs=2)
 
 
-def dqn() -> AlgorithmConfig:
+def dqn():
     return (
         DQNConfig()
         .training(num_steps_sampled_before_learning_starts=20, train_batch_size=16, n_step=2)
@@ -62,7 +58,7 @@ def dqn() -> AlgorithmConfig:
 KINDS = {"ppo": ppo, "dqn": dqn}
 
 
-def config(kind: str = "ppo", num_env_runners: int = 0, **settings: Any) -> AlgorithmConfig:
+def config(kind="ppo", num_env_runners=0, **settings):
     made = (
         KINDS[kind]()
         .environment(Scaled)
@@ -76,13 +72,13 @@ def config(kind: str = "ppo", num_env_runners: int = 0, **settings: Any) -> Algo
     return made
 
 
-def known(algo: Algorithm) -> bytes:
+def known(algo):
     state = algo.get_state()
     names = ("learner", "connectors", "counters", "replay_buffer")
     return encode([state["env_runners"]["slots"], *[state.get(name) for name in names]])
 
 
-def train(algo: Algorithm, iterations: int = 3) -> bytes:
+def train(algo, iterations=3):
     for _ in range(iterations):
         algo.train()
     return known(algo)
@@ -94,29 +90,29 @@ def train(algo: Algorithm, iterations: int = 3) -> bytes:
 class ThreeThenFive(MultiAgentEnv):
     """Two steps, which pay "small" 3 and 5, and "large" a hundred times as much."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         del env_config
         self.possible_agents = ["large", "small"]
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self.steps = 0
         return self._seen(), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         del actions
         self.steps += 1
         paid = 3.0 if self.steps == 1 else 5.0
         is_over = {"__all__": self.steps == 2}
         return self._seen(), {"small": paid, "large": 100.0 * paid}, is_over, {}, {}
 
-    def _seen(self) -> dict[Any, Any]:
+    def _seen(self):
         return {agent: np.zeros(1, np.float32) for agent in self.possible_agents}
 
 
-FIRST_BATCHES: dict[str, Callable[[], AlgorithmConfig]] = {
+FIRST_BATCHES = {
     # With λ = 1, targets of values are discounted sums of rewards, whatever the critic says.
     "value_targets": lambda: PPOConfig().training(
         train_batch_size=8, minibatch_size=8, num_epochs=1, lambda_=1.0
@@ -130,7 +126,7 @@ FIRST_BATCHES: dict[str, Callable[[], AlgorithmConfig]] = {
 }
 
 
-def first_batch(column: str, **settings: Any) -> dict[str, set[float]]:
+def first_batch(column, **settings):
     """The numbers in a column of the first train batch, rounded, by module."""
     made = (
         FIRST_BATCHES[column]()
@@ -143,9 +139,9 @@ def first_batch(column: str, **settings: Any) -> dict[str, set[float]]:
         .rl_module(model_config={"fcnet_hiddens": [4]})
         .update_from_dict(settings)
     )
-    batches: list[tuple[Any, set[float]]] = []
+    batches = []
 
-    def note(policy: Any, train_batch: Any) -> None:
+    def note(policy, train_batch):
         batches.append((policy, {round(float(each), 4) for each in train_batch[column]}))
 
     with made.callbacks(on_learn_on_batch=note).build_algo() as algo:
@@ -158,9 +154,7 @@ def first_batch(column: str, **settings: Any) -> dict[str, set[float]]:
     ("column", "raw"),
     [("value_targets", (5.5, 5.0)), ("advantages", (5.5, 5.0)), ("rewards", (3.0, 5.0))],
 )
-def test_the_first_batch_is_scaled_by_its_own_statistics(
-    column: str, raw: tuple[float, float]
-) -> None:
+def test_the_first_batch_is_scaled_by_its_own_statistics(column, raw):
     # Discounted returns are 3 and 0.5 · 3 + 5 = 6.5 in every episode: their deviation is 1.75.
     scaled = {round(each / 1.75, 4) for each in raw}
     assert first_batch(column) == {"small": scaled, "large": scaled}
@@ -171,13 +165,13 @@ def test_the_first_batch_is_scaled_by_its_own_statistics(
     }
 
 
-def test_the_first_batch_is_clipped_before_it_is_scaled() -> None:
+def test_the_first_batch_is_clipped_before_it_is_scaled():
     # "small" is paid 3 and 4: discounted returns of 3 and 5.5 deviate by 1.25. "large": 4 and 4.
     clipped = first_batch("rewards", clip_rewards=4.0)
     assert clipped == {"small": {2.4, 3.2}, "large": {4.0}}
 
 
-CURIOSITY: dict[str, Any] = {
+CURIOSITY = {
     "type": "Curiosity",
     "feature_dim": 4,
     "feature_net_config": {"fcnet_hiddens": [6]},
@@ -197,11 +191,11 @@ CURIOSITY: dict[str, Any] = {
     ],
     ids=lambda settings: next(iter(settings), "plain"),
 )
-def test_every_update_uses_the_statistics_with_its_own_sample(settings: dict[str, Any]) -> None:
-    used: list[Any] = []
-    algorithms: list[Algorithm] = []
+def test_every_update_uses_the_statistics_with_its_own_sample(settings):
+    used = []
+    algorithms = []
 
-    def note(**_: Any) -> None:
+    def note(**_):
         used.append(algorithms[0].normalization)
 
     made = config(clip_rewards=None).update_from_dict(settings)
@@ -218,12 +212,12 @@ def test_every_update_uses_the_statistics_with_its_own_sample(settings: dict[str
         assert during.observations is at_first.observations
 
 
-def test_a_first_iteration_that_fails_leaves_the_scale_as_it_was() -> None:
+def test_a_first_iteration_that_fails_leaves_the_scale_as_it_was():
     with config().build_algo() as algo:
         undisturbed = train(algo)
     is_to_fail = [True]
 
-    def fail(**_: Any) -> None:
+    def fail(**_):
         if is_to_fail.pop():
             raise OSError("on purpose")
         is_to_fail.append(False)
@@ -241,10 +235,10 @@ def test_a_first_iteration_that_fails_leaves_the_scale_as_it_was() -> None:
 # ---- everyone uses the same
 
 
-def test_the_learner_sees_exactly_what_the_policy_saw() -> None:
+def test_the_learner_sees_exactly_what_the_policy_saw():
     worst = []
 
-    def compare(policy: Any, train_batch: Any) -> None:
+    def compare(policy, train_batch):
         inputs = policy.action_distribution.canonical(policy.forward_acting(train_batch["obs"]))
         worst.append(float(np.abs(inputs - train_batch["action_dist_inputs"]).max()))
 
@@ -257,8 +251,8 @@ def test_the_learner_sees_exactly_what_the_policy_saw() -> None:
     assert worst[-1] > 1e-3
 
 
-def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
-    made: Any = config("dqn")
+def test_replay_holds_raw_observations_and_clipped_rewards():
+    made = config("dqn")
     with made.build_algo() as algo:
         train(algo)
         sampled = algo.local_replay_buffer.sample(64, rng=np.random.default_rng(0))
@@ -271,8 +265,8 @@ def test_replay_holds_raw_observations_and_clipped_rewards() -> None:
     np.testing.assert_allclose(batch.rewards, 2.0 * factor, rtol=1e-6)
 
 
-def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone() -> None:
-    made: Any = config(evaluation_duration=2)
+def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone():
+    made = config(evaluation_duration=2)
     with made.build_algo() as algo:
         train(algo)
         before = encode(algo.get_state()["connectors"])
@@ -288,9 +282,9 @@ def test_single_actions_and_evaluation_use_the_statistics_and_leave_them_alone()
         assert encode(algo.get_state()["connectors"]) == before
 
 
-def test_reported_returns_are_the_envs_own() -> None:
+def test_reported_returns_are_the_envs_own():
     results = []
-    both: list[dict[str, Any]] = [{}, {"clip_rewards": None, "normalize_rewards": False}]
+    both = [{}, {"clip_rewards": None, "normalize_rewards": False}]
     for settings in both:
         with config(**settings).build_algo() as algo:
             results.append(algo.train()["env_runners"])
@@ -299,15 +293,15 @@ def test_reported_returns_are_the_envs_own() -> None:
     assert results[0]["episode_return_mean"] == 3.0 * results[0]["episode_len_mean"]
 
 
-def test_trajectories_show_advantages_on_the_scale_of_before_their_sample() -> None:
-    shown: list[Any] = []
-    learnt: list[Any] = []
+def test_trajectories_show_advantages_on_the_scale_of_before_their_sample():
+    shown = []
+    learnt = []
 
-    def look(postprocessed_batch: Any) -> None:
+    def look(postprocessed_batch):
         assert set(postprocessed_batch["rewards"].tolist()) == {3.0}, "as the env paid them"
         shown.append(postprocessed_batch["advantages"].copy())
 
-    def learn(train_batch: Any) -> None:
+    def learn(train_batch):
         learnt.append(train_batch["advantages"].copy())
 
     made = PGConfig().environment(Scaled).training(train_batch_size=60).debugging(seed=1)
@@ -317,9 +311,9 @@ def test_trajectories_show_advantages_on_the_scale_of_before_their_sample() -> N
     ).build_algo() as algo:
         for _ in range(2):
             shown.clear()
-            before: Any = algo.normalization.rewards
+            before = algo.normalization.rewards
             algo.train()
-            after: Any = algo.normalization.rewards
+            after = algo.normalization.rewards
             assert after.factor < 0.5
             rescaled = np.concatenate(shown) * (after.factor / before.factor)
             np.testing.assert_allclose(rescaled, learnt[-1], rtol=1e-5)
@@ -328,8 +322,8 @@ def test_trajectories_show_advantages_on_the_scale_of_before_their_sample() -> N
 # ---- checkpoints and settings
 
 
-def test_statistics_are_a_component_only_where_there_are_some(tmp_path: Path) -> None:
-    plain: dict[str, Any] = {"observation_filter": "NoFilter", "normalize_rewards": False}
+def test_statistics_are_a_component_only_where_there_are_some(tmp_path):
+    plain = {"observation_filter": "NoFilter", "normalize_rewards": False}
     with config(**plain).build_algo() as algo, config().build_algo() as other:
         train(algo, 1)
         algo.save_to_path(tmp_path / "plain")
@@ -353,12 +347,12 @@ def test_statistics_are_a_component_only_where_there_are_some(tmp_path: Path) ->
         ({"evaluation_config": {"observation_filter": "NoFilter"}}, "the training's running"),
     ],
 )
-def test_what_cannot_be_done_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_done_is_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         config(**settings).validate()
 
 
-def test_the_filter_for_several_threads_is_the_same_filter() -> None:
+def test_the_filter_for_several_threads_is_the_same_filter():
     old = config().env_runners(observation_filter="ConcurrentMeanStdFilter")
     assert old == config().env_runners(observation_filter="MeanStdFilter")
     assert old.observation_filter == "MeanStdFilter"

@@ -1,7 +1,5 @@
 """What this user saved on this machine opens without a question; everything else asks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -9,7 +7,6 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +31,7 @@ class Own(StochasticSampling):
     """A strategy of this module."""
 
 
-def config() -> PPOConfig:
+def config():
     return (
         PPOConfig()
         .environment(CountdownEnv)
@@ -45,12 +42,12 @@ def config() -> PPOConfig:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     with config().build_algo() as algo:
         return Path(algo.save_to_path(tmp_path / "run" / "checkpoints" / "000000"))
 
 
-def opens(path: Path) -> bool:
+def opens(path):
     try:
         Algorithm.from_checkpoint(path).stop()
     except CodeNotAllowedError:
@@ -58,23 +55,21 @@ def opens(path: Path) -> bool:
     return True
 
 
-def test_what_was_saved_here_opens(saved: Path) -> None:
+def test_what_was_saved_here_opens(saved):
     with Algorithm.from_checkpoint(saved) as algo:
         assert algo.config.callbacks_class is Mine
         again = Path(algo.save_to_path(saved.with_name("000001")))
     assert opens(again)
 
 
-def test_what_was_moved_or_copied_opens(saved: Path, tmp_path: Path) -> None:
+def test_what_was_moved_or_copied_opens(saved, tmp_path):
     copied = shutil.copytree(saved, tmp_path / "copied")
     assert opens(Path(copied))
     assert opens(Path(shutil.move(saved, tmp_path / "moved")))
 
 
 @pytest.mark.usefixtures("saved")
-def test_what_another_user_or_machine_saved_asks(
-    saved: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_another_user_or_machine_saved_asks(saved, request):
     request.getfixturevalue("as_another_user")
     assert not opens(saved)
     Algorithm.from_checkpoint(saved, allow_code=True).stop()
@@ -82,7 +77,7 @@ def test_what_another_user_or_machine_saved_asks(
     assert not opens(saved)
 
 
-def test_what_was_saved_asks_when_the_key_is_gone(saved: Path) -> None:
+def test_what_was_saved_asks_when_the_key_is_gone(saved):
     key = Path(os.environ[DATA_VARIABLE]) / "signing-key"
     aside = key.rename(key.with_name("aside"))
     try:
@@ -93,7 +88,7 @@ def test_what_was_saved_asks_when_the_key_is_gone(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["signature", "iteration", "taken from another"])
-def test_what_was_changed_asks_or_is_damaged(changed: str, saved: Path, tmp_path: Path) -> None:
+def test_what_was_changed_asks_or_is_damaged(changed, saved, tmp_path):
     file = saved / "manifest.json"
     fields = json.loads(file.read_text())
     if changed == "signature":
@@ -112,12 +107,11 @@ def test_what_was_changed_asks_or_is_damaged(changed: str, saved: Path, tmp_path
         assert changed == "iteration"  # the checksum does not fit
 
 
-def read_text_of(path: Path) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-    return fields
+def read_text_of(path):
+    return json.loads((path / "manifest.json").read_text())
 
 
-def test_one_changed_byte_of_the_code_is_never_run(saved: Path) -> None:
+def test_one_changed_byte_of_the_code_is_never_run(saved):
     code = files_of(saved) / "code.pkl"
     data = bytearray(code.read_bytes())
     data[len(data) // 2] ^= 1
@@ -126,9 +120,7 @@ def test_one_changed_byte_of_the_code_is_never_run(saved: Path) -> None:
         Algorithm.from_checkpoint(saved)
 
 
-def test_what_goes_on_from_a_strangers_file_is_not_signed(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_goes_on_from_a_strangers_file_is_not_signed(tmp_path, request):
     with PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0).build_algo() as algo:
         theirs = algo.save_to_path(tmp_path / "theirs")
     request.getfixturevalue("as_another_user")
@@ -146,7 +138,7 @@ ENV_MODULE = "a_module_with_an_env_of_mine"
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def env(tmp_path, monkeypatch):
     """The dotted path of an env in a module of the user's folder."""
     text = "from trainer.testing import CountdownEnv\nclass Mine(CountdownEnv): pass\n"
     (tmp_path / f"{ENV_MODULE}.py").write_text(text)
@@ -155,7 +147,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{ENV_MODULE}.Mine"
 
 
-SPACE: dict[str, Any] = {
+SPACE = {
     "num_env_runners": 0,
     "train_batch_size": 8,
     "minibatch_size": 8,
@@ -165,9 +157,7 @@ SPACE: dict[str, Any] = {
 }
 
 
-def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(
-    env: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(env, tmp_path, request):
     tune.Tuner(
         "PPO",
         param_space={**SPACE, "env": env},
@@ -198,13 +188,11 @@ def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(
 
 
 class Failing(RLlibCallback):
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         raise ValueError("on purpose")
 
 
-def test_a_crash_file_that_was_written_here_is_played_and_anothers_asks(
-    env: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_crash_file_that_was_written_here_is_played_and_anothers_asks(env, tmp_path, request):
     made = config().environment(env, env_config={"min_length": 3}).callbacks(None)
     made.env_runners(exploration_config={"type": f"{__name__}.Own"})
     made.callbacks(on_episode_end=None).fault_tolerance(crash_dir=str(tmp_path / "crashes"))
@@ -221,9 +209,7 @@ def test_a_crash_file_that_was_written_here_is_played_and_anothers_asks(
 TRAIN = ["--stop-iterations", "1", "--num-env-runners", "0"]
 
 
-def test_a_config_that_a_run_wrote_begins_it_again(
-    env: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_config_that_a_run_wrote_begins_it_again(env, tmp_path, request):
     command_line.run("train", "--env", env, *SMALL, *TRAIN, "--run-dir", "one", folder=tmp_path)
     settings = ["train", "--config", "one/settings.json", "--run-dir"]
     command_line.run(*settings, "two", folder=tmp_path)
@@ -238,7 +224,7 @@ def test_a_config_that_a_run_wrote_begins_it_again(
     assert "--allow-code" in command_line.run(*settings, "four", folder=tmp_path, code=1).stderr
 
 
-def test_a_config_of_ones_own_asks_once(env: str, tmp_path: Path) -> None:
+def test_a_config_of_ones_own_asks_once(env, tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"env": env, "config": {"lr": 0.001}}))
     words = ["train", "--config", "mine.json", *SMALL, *TRAIN, "--run-dir"]
@@ -253,13 +239,13 @@ def test_a_config_of_ones_own_asks_once(env: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def key(tmp_path, monkeypatch):
     """Where the key of a new user will be."""
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
     return tmp_path / "data" / "signing-key"
 
 
-def test_a_key_is_made_when_something_is_saved_for_this_user_alone(key: Path) -> None:
+def test_a_key_is_made_when_something_is_saved_for_this_user_alone(key):
     assert not is_own(b"a", "0" * 64)
     assert not key.exists()  # reading makes none
     signature = sign(b"a")
@@ -271,9 +257,7 @@ def test_a_key_is_made_when_something_is_saved_for_this_user_alone(key: Path) ->
     assert [path.name for path in key.parent.iterdir()] == [key.name]
 
 
-def test_a_key_that_others_can_read_or_of_another_length_is_none(
-    key: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_that_others_can_read_or_of_another_length_is_none(key, caplog):
     signature = sign(b"a")
     key.chmod(0o640)
     assert sign(b"a") is None
@@ -285,9 +269,7 @@ def test_a_key_that_others_can_read_or_of_another_length_is_none(
     assert sign(b"a") is None
 
 
-def test_where_no_key_can_be_made_nothing_is_signed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_where_no_key_can_be_made_nothing_is_signed(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "file" / "data"))
     with config().build_algo() as algo:
@@ -296,8 +278,8 @@ def test_where_no_key_can_be_made_nothing_is_signed(
     assert "asks for allow_code=True like anybody's" in caplog.text
 
 
-def test_all_who_make_the_key_at_once_get_the_same(key: Path) -> None:
-    signatures: list[str | None] = []
+def test_all_who_make_the_key_at_once_get_the_same(key):
+    signatures = []
     threads = [threading.Thread(target=lambda: signatures.append(sign(b"a"))) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -1,21 +1,15 @@
 """PG as a whole: callbacks, command line; exactness is in `tests/contract`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.small_runs import learnt
-from trainer import Algorithm, PGConfig
+from trainer import PGConfig
 from trainer.cli.main import main
-from trainer.connectors import SampleBatch
 
 pytestmark = pytest.mark.process
 
 
-def config(num_env_runners: int = 0, **settings: Any) -> PGConfig:
+def config(num_env_runners=0, **settings):
     made = (
         PGConfig()
         .environment("CartPole-v1")
@@ -29,13 +23,13 @@ def config(num_env_runners: int = 0, **settings: Any) -> PGConfig:
     return made
 
 
-def train(algo: Algorithm, iterations: int = 3) -> bytes:
+def train(algo, iterations=3):
     for _ in range(iterations):
         algo.train()
     return learnt(algo)
 
 
-def test_episodes_are_played_to_their_end_unless_asked_otherwise() -> None:
+def test_episodes_are_played_to_their_end_unless_asked_otherwise():
     with config().build_algo() as algo:
         slots = [algo.train(), algo.get_state()["env_runners"]["slots"]][1]
         assert all(slot["env_seed"] is None for slot in slots)
@@ -43,13 +37,13 @@ def test_episodes_are_played_to_their_end_unless_asked_otherwise() -> None:
         assert algo.train()["env_runners/num_env_steps_sampled"] == 101
 
 
-def test_trajectories_are_shown_with_returns_and_may_be_rewritten() -> None:
-    seen: list[SampleBatch] = []
+def test_trajectories_are_shown_with_returns_and_may_be_rewritten():
+    seen = []
 
-    def look(postprocessed_batch: SampleBatch) -> None:
+    def look(postprocessed_batch):
         seen.append(postprocessed_batch.copy())
 
-    def spoil(postprocessed_batch: SampleBatch) -> None:
+    def spoil(postprocessed_batch):
         postprocessed_batch["advantages"][:] = 0.0
 
     outcomes = {}
@@ -69,7 +63,7 @@ def test_trajectories_are_shown_with_returns_and_may_be_rewritten() -> None:
     assert advantages[-3] == pytest.approx(1.0 + 0.99 + 0.99**2)
 
 
-def test_the_command_line_trains_pg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_trains_pg(tmp_path, capsys):
     arguments = ["train", "--algo", "PG", "--env", "CartPole-v1", "--stop-iterations", "2"]
     assert main([*arguments, "--run-dir", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out

@@ -1,7 +1,5 @@
 """A policy in a file, ONNX or NumPy, acts as `compute_single_action(obs, explore=False)` does."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -19,7 +17,7 @@ from checkpoints import CheckpointWriteError
 from checkpoints import policy as policy_loader
 from checkpoints.policy import PolicyFileError, load_policy
 from tests.command_line import run
-from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig, export_onnx, export_policy
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, export_onnx, export_policy
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.testing.envs import CountdownEnv
 from trainer.types import Array
@@ -33,13 +31,11 @@ class BoxesEnv(gym.Env[Array, Array]):
         np.array([-2.0, -np.inf, 0.0]), np.array([6.0, np.inf, np.inf]), dtype=np.float64
     )
 
-    def reset(
-        self, *, seed: int | None = None, options: Any = None
-    ) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.observation_space.sample(), {}
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return self.observation_space.sample(), 0.0, True, False, {}
 
 
@@ -54,33 +50,33 @@ class WideEnv(BoxesEnv):
 class StartsAtThree(CountdownEnv):
     """Its first action is called 3."""
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config=None):
         super().__init__(config)
         self.action_space = gym.spaces.Discrete(2, start=3)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         return super().step(action - 3)
 
 
 class SpaceEnv(gym.Env[Any, Any]):
     """Shows any space; a mask always lets an action be possible."""
 
-    action_space: gym.Space[Any] = gym.spaces.Discrete(3)
+    action_space = gym.spaces.Discrete(3)
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.observation_space = config["space"]
 
-    def observed(self) -> Any:
+    def observed(self):
         observation = self.observation_space.sample()
         if isinstance(observation, dict) and not observation["action_mask"].any():
             observation["action_mask"][1] = 1
         return observation
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.observed(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return self.observed(), 0.0, True, False, {}
 
 
@@ -92,7 +88,7 @@ MASKED = gym.spaces.Dict(
     observations=gym.spaces.Box(-2.0, 2.0, (4,), np.float32), action_mask=gym.spaces.MultiBinary(3)
 )
 MASKED_IMAGE = gym.spaces.Dict(observations=IMAGE, action_mask=gym.spaces.MultiBinary(3))
-CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+CASES = {
     "PPO, swish": (PPOConfig, "CartPole-v1", {"model": {**LAYERS, "fcnet_activation": "swish"}}),
     "PPO, shared layers, elu, normalised": (
         PPOConfig,
@@ -145,38 +141,37 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-def built(config_class: Any, env: Any, settings: dict[str, Any]) -> Algorithm:
+def built(config_class, env, settings):
     config = config_class().environment(env).env_runners(num_env_runners=0).debugging(seed=3)
     if config_class in (PPOConfig, PGConfig):
         config.training(train_batch_size=20)
     if config_class is PPOConfig:
         config.training(minibatch_size=20, num_epochs=1)
-    algo: Algorithm = config.update_from_dict(settings).build_algo()
-    return algo
+    return config.update_from_dict(settings).build_algo()
 
 
-def by_reference(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
-    onnx: Any = pytest.importorskip("onnx")
-    reference: Any = pytest.importorskip("onnx.reference")
+def by_reference(algo, folder, inputs):
+    onnx = pytest.importorskip("onnx")
+    reference = pytest.importorskip("onnx.reference")
     file = export_onnx(algo, folder / "policy.onnx")
     return reference.ReferenceEvaluator(onnx.load(file)).run(None, inputs)
 
 
-def by_runtime(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
+def by_runtime(algo, folder, inputs):
     pytest.importorskip("onnx")
-    runtime: Any = pytest.importorskip("onnxruntime")
+    runtime = pytest.importorskip("onnxruntime")
     file = export_onnx(algo, folder / "policy.onnx")
     return runtime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, inputs)
 
 
-def by_numpy(algo: Algorithm, folder: Path, inputs: dict[str, Array]) -> Any:
+def by_numpy(algo, folder, inputs):
     outputs = load_policy(export_policy(algo, folder / "policy.npz")).run(inputs)
     return outputs["action_dist_inputs"], outputs["action"]
 
 
 @pytest.mark.parametrize("evaluate", [by_reference, by_runtime, by_numpy])
 @pytest.mark.parametrize("name", CASES)
-def test_the_file_acts_like_the_algorithm(name: str, evaluate: Any, tmp_path: Path) -> None:
+def test_the_file_acts_like_the_algorithm(name, evaluate, tmp_path):
     with built(*CASES[name]) as algo:
         if "observation_filter" in CASES[name][2]:
             algo.train()
@@ -200,8 +195,8 @@ _THOUSAND = [
 
 @pytest.mark.parametrize(("name", "evaluate"), _THOUSAND)
 def test_on_a_thousand_observations_outputs_agree_to_1e_6_and_actions_are_equal(
-    name: str, evaluate: Any, tmp_path: Path
-) -> None:
+    name, evaluate, tmp_path
+):
     with built(*CASES[name]) as algo:
         if "observation_filter" in CASES[name][2]:
             algo.train()
@@ -223,7 +218,7 @@ def test_on_a_thousand_observations_outputs_agree_to_1e_6_and_actions_are_equal(
         assert np.abs(actions - wanted).max() <= limit
 
 
-def _observations(space: Any, num_rows: int = 9) -> list[Any]:
+def _observations(space, num_rows=9):
     space.seed(5)
     found = [space.sample() for _ in range(num_rows)]
     if not isinstance(space, gym.spaces.Dict):
@@ -233,7 +228,7 @@ def _observations(space: Any, num_rows: int = 9) -> list[Any]:
     return found
 
 
-def inputs_of(obs: list[Any]) -> dict[str, Array]:
+def inputs_of(obs):
     """The batch that a file is given."""
     if not isinstance(obs[0], dict):
         return {"obs": np.stack(obs).astype(np.float32)}
@@ -243,7 +238,7 @@ def inputs_of(obs: list[Any]) -> dict[str, Array]:
     }
 
 
-def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path: Path) -> None:
+def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path):
     source = Path(policy_loader.__file__)
     shutil.copy(source, tmp_path / "loader.py")
     with built(*CASES["PPO, masks, normalised"]) as algo:
@@ -273,9 +268,7 @@ def test_the_loader_needs_numpy_alone_and_acts_on_single_observations(tmp_path: 
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "dqn.npz").read_bytes()
 
 
-def test_a_number_of_a_box_without_dimensions_is_an_array_as_the_live_policy_gives_it(
-    tmp_path: Path,
-) -> None:
+def test_a_number_of_a_box_without_dimensions_is_an_array_as_the_live_policy_gives_it(tmp_path):
     class OneNumberEnv(SpaceEnv):
         action_space = gym.spaces.Box(-2.0, 2.0, ())
 
@@ -290,7 +283,7 @@ def test_a_number_of_a_box_without_dimensions_is_an_array_as_the_live_policy_giv
     np.testing.assert_allclose(action, wanted, atol=1e-6)
 
 
-def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:
+def test_what_does_not_fit_a_policy_file_is_told(tmp_path):
     with built(*CASES["PPO, masks, normalised"]) as algo:
         file = export_policy(algo, tmp_path / "policy.npz")
     policy = load_policy(file)
@@ -329,7 +322,7 @@ def test_what_does_not_fit_a_policy_file_is_told(tmp_path: Path) -> None:
         load_policy(tmp_path / "nothing.npz")
 
 
-def _different_actions(algo: Algorithm, obs: list[Any], *, scale: float = 0.7) -> list[Any]:
+def _different_actions(algo, obs, *, scale=0.7):
     """Gives the algorithm weights with which it does not do the same everywhere."""
     parameters = algo.learner.module.parameters
     for seed in range(100):
@@ -341,7 +334,7 @@ def _different_actions(algo: Algorithm, obs: list[Any], *, scale: float = 0.7) -
     raise AssertionError("these networks give one action, whatever they see")
 
 
-def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
+def test_what_cannot_be_written_says_why(tmp_path):
     two = gym.spaces.Dict(image=IMAGE, speed=gym.spaces.Box(-1.0, 1.0, (2,)))
     for space, error, text in (
         (two, ModuleError, "images beside other numbers"),
@@ -357,8 +350,8 @@ def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_exists_is_replaced_only_if_told_so(tmp_path: Path) -> None:
-    onnx: Any = pytest.importorskip("onnx")
+def test_a_file_that_exists_is_replaced_only_if_told_so(tmp_path):
+    onnx = pytest.importorskip("onnx")
     file = tmp_path / "policy.onnx"
     file.write_text("mine")
     with built(*CASES["DQN, dueling"]) as algo:

@@ -1,15 +1,12 @@
 """The policy of a network with memory, in a file: it acts as the live one over whole episodes."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from checkpoints.policy import Policy, PolicyFileError, load_policy
+from checkpoints.policy import PolicyFileError, load_policy
 from tests.command_line import run
 from tests.integration.test_policy_export import (
     CONVOLUTIONS,
@@ -21,7 +18,6 @@ from tests.integration.test_policy_export import (
     built,
 )
 from trainer import (
-    Algorithm,
     PGConfig,
     PPOConfig,
     RLModuleSpec,
@@ -36,7 +32,7 @@ from trainer.types import Array
 
 LAYERS = {"fcnet_hiddens": [6], "lstm_cell_size": 5, "head_fcnet_hiddens": [4]}
 PREVIOUS = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
-CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+CASES = {
     "LSTM, apart": (PPOConfig, StatelessCartPole, {"model": {**LAYERS, "use_lstm": True}}),
     "GRU, shared": (
         PPOConfig,
@@ -84,7 +80,7 @@ Step = tuple[Any, float, bool]
 """An observation, the reward before it, and whether an episode begins."""
 
 
-def episodes(space: Any, count: int) -> list[Step]:
+def episodes(space, count):
     """Observations of episodes of different lengths."""
     space.seed(5)
     rng = np.random.default_rng(5)
@@ -101,11 +97,11 @@ def episodes(space: Any, count: int) -> list[Step]:
     return found
 
 
-def acted(algo: Algorithm, steps: list[Step]) -> Iterator[tuple[Any, Array]]:
+def acted(algo, steps):
     """Actions and distribution inputs of the live policy."""
     module = algo.get_module()
-    state: Any = None
-    action: Any = None
+    state = None
+    action = None
     for observation, reward, is_first in steps:
         if is_first:
             state, action = module.get_initial_state(), None
@@ -119,9 +115,7 @@ def acted(algo: Algorithm, steps: list[Step]) -> Iterator[tuple[Any, Array]]:
 Run = Callable[[dict[str, Array]], dict[str, Array]]
 
 
-def acted_by_file(
-    run_file: Run, names: list[str], states: dict[str, Array], steps: list[Step]
-) -> Iterator[tuple[Any, Array]]:
+def acted_by_file(run_file, names, states, steps):
     """The same of a file, whose state goes round: what comes out goes in at the next step."""
     before = states
     for observation, reward, is_first in steps:
@@ -138,7 +132,7 @@ def acted_by_file(
         yield outputs["action"][0], outputs["action_dist_inputs"][0]
 
 
-def live_actions(algo: Algorithm, steps: list[Step]) -> list[tuple[Any, Array]]:
+def live_actions(algo, steps):
     """What the live policy does, with weights with which it does not do the same everywhere."""
     parameters = algo.learner.module.parameters
     for seed in range(300):
@@ -152,13 +146,13 @@ def live_actions(algo: Algorithm, steps: list[Step]) -> list[tuple[Any, Array]]:
     raise AssertionError("these networks give one action, whatever they see")
 
 
-def of_policy(policy: Policy) -> tuple[Run, list[str], dict[str, Array]]:
+def of_policy(policy):
     """What `acted_by_file` takes."""
     states = {f"state_in/{name}": part[None] for name, part in policy.initial_state().items()}
     return policy.run, [name for name, _, _ in policy.inputs], states
 
 
-def assert_same(live: list[tuple[Any, Array]], found: Iterator[tuple[Any, Array]]) -> None:
+def assert_same(live, found):
     is_whole = np.issubdtype(np.asarray(live[0][0]).dtype, np.integer)
     for (action, inputs), (given, values) in zip(live, found, strict=True):
         np.testing.assert_allclose(values, inputs, rtol=1e-5, atol=1e-6)
@@ -169,9 +163,7 @@ def assert_same(live: list[tuple[Any, Array]], found: Iterator[tuple[Any, Array]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_policy_file_remembers_over_whole_episodes_as_the_live_policy(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_policy_file_remembers_over_whole_episodes_as_the_live_policy(name, tmp_path):
     with built(*CASES[name]) as algo:
         if "observation_filter" in CASES[name][2]:
             algo.train()
@@ -185,8 +177,8 @@ def test_a_policy_file_remembers_over_whole_episodes_as_the_live_policy(
 
 @pytest.mark.parametrize("name", ["LSTM, previous steps, masks, normalised", "GRU, images"])
 @pytest.mark.parametrize("kind", ["reference", "runtime"])
-def test_an_onnx_model_remembers_as_the_live_policy(name: str, kind: str, tmp_path: Path) -> None:
-    onnx: Any = pytest.importorskip("onnx")
+def test_an_onnx_model_remembers_as_the_live_policy(name, kind, tmp_path):
+    onnx = pytest.importorskip("onnx")
     with built(*CASES[name]) as algo:
         steps = episodes(algo.learner.module.observation_space, 40)
         live = live_actions(algo, steps)
@@ -196,17 +188,17 @@ def test_an_onnx_model_remembers_as_the_live_policy(name: str, kind: str, tmp_pa
         session = pytest.importorskip("onnx.reference").ReferenceEvaluator(onnx.load(file))
         outputs = session.output_names
     else:
-        runtime: Any = pytest.importorskip("onnxruntime")
+        runtime = pytest.importorskip("onnxruntime")
         session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
         outputs = [output.name for output in session.get_outputs()]
 
-    def run_file(given: dict[str, Array]) -> dict[str, Array]:
+    def run_file(given):
         return dict(zip(outputs, session.run(outputs, given), strict=True))
 
     assert_same(live, acted_by_file(run_file, *of_policy(policy)[1:], steps))
 
 
-def test_a_state_that_is_not_handed_on_is_found(tmp_path: Path) -> None:
+def test_a_state_that_is_not_handed_on_is_found(tmp_path):
     """Negative control: what stands above sees a file that forgets."""
     with built(*CASES["LSTM, apart"]) as algo:
         steps = episodes(algo.learner.module.observation_space, 30)
@@ -214,22 +206,22 @@ def test_a_state_that_is_not_handed_on_is_found(tmp_path: Path) -> None:
         policy = load_policy(export_policy(algo, tmp_path / "policy.npz"))
     run_file, names, states = of_policy(policy)
 
-    def forgetful(given: dict[str, Array]) -> dict[str, Array]:
+    def forgetful(given):
         return run_file({**given, **states})
 
     with pytest.raises(AssertionError):
         assert_same(live, acted_by_file(forgetful, names, states, steps))
 
 
-def test_single_observations_take_and_give_the_state(tmp_path: Path) -> None:
+def test_single_observations_take_and_give_the_state(tmp_path):
     with built(*CASES["LSTM, previous steps, masks, normalised"]) as algo:
         steps = episodes(algo.learner.module.observation_space, 30)
         live = [int(action) for action, _ in live_actions(algo, steps)]
         checkpoint = algo.save_to_path(tmp_path / "checkpoint")
         policy = load_policy(export_policy(algo, tmp_path / "policy.npz"))
     trained = TrainedPolicy.from_checkpoint(checkpoint)
-    state: Any = None
-    state_live: Any = None
+    state = None
+    state_live = None
     action = None
     for (observation, reward, is_first), wanted in zip(steps, live, strict=True):
         parts = observation["observations"], observation["action_mask"]
@@ -251,7 +243,7 @@ def test_single_observations_take_and_give_the_state(tmp_path: Path) -> None:
             policy.predict(*parts, **arguments)
 
 
-def test_the_command_line_writes_memory_too(tmp_path: Path) -> None:
+def test_the_command_line_writes_memory_too(tmp_path):
     with built(*CASES["GRU, previous actions, start, PG"]) as algo:
         checkpoint = algo.save_to_path(tmp_path / "checkpoint")
         file = export_policy(algo, tmp_path / "policy.npz")
@@ -264,7 +256,7 @@ def test_the_command_line_writes_memory_too(tmp_path: Path) -> None:
     assert type(module).__name__ == "RecurrentPolicyModule"
 
 
-def test_a_policy_without_memory_refuses_a_state(tmp_path: Path) -> None:
+def test_a_policy_without_memory_refuses_a_state(tmp_path):
     with built(PGConfig, StatelessCartPole, {"model": {"fcnet_hiddens": [4]}}) as algo:
         policy = load_policy(export_policy(algo, tmp_path / "policy.npz"))
     assert policy.initial_state() == {}
@@ -275,27 +267,27 @@ def test_a_policy_without_memory_refuses_a_state(tmp_path: Path) -> None:
 class OwnMemory(StatefulRLModule):
     """Counts steps; nothing is learnt."""
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {"pi": (self.obs_size, self.action_distribution.num_inputs), "vf/0": (1,)}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         """Zeros."""
 
-    def get_initial_state(self) -> dict[str, Any]:
+    def get_initial_state(self):
         return {"count": np.zeros(1, np.float32)}
 
-    def forward_step(self, batch: Any) -> dict[str, Any]:
+    def forward_step(self, batch):
         inputs = np.zeros((len(batch["obs"]), 2), np.float32)
         return {"action_dist_inputs": inputs, "state_out": {"count": batch["state_in"]["count"]}}
 
-    def forward_sequences(self, batch: Any) -> dict[str, Array]:
+    def forward_sequences(self, batch):
         raise NotImplementedError
 
-    def backward_sequences(self, **derivatives: Any) -> None:
+    def backward_sequences(self, **derivatives):
         raise NotImplementedError
 
 
-def test_memory_of_ones_own_is_refused_by_name(tmp_path: Path) -> None:
+def test_memory_of_ones_own_is_refused_by_name(tmp_path):
     config = PPOConfig().environment(StatelessCartPole).env_runners(num_env_runners=0)
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=OwnMemory))
     with (

@@ -1,11 +1,6 @@
 """Which module acts for which agent: when it is asked, in which forms, and what is refused."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +18,7 @@ _STATE = iter(range(10**9))
 class TwoKinds(MultiAgentEnv):
     """Two agents whose observations have different lengths; three env steps."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         del env_config
         self.possible_agents = ["long", "short"]
         lengths = {"long": 3, "short": 2}
@@ -32,39 +27,39 @@ class TwoKinds(MultiAgentEnv):
         }
         self.action_spaces = {agent: spaces.Discrete(2) for agent in self.possible_agents}
 
-    def _seen(self) -> dict[Any, Any]:
+    def _seen(self):
         return {
             agent: self.np_random.uniform(-1, 1, space.shape).astype(np.float32)
             for agent, space in self.observation_spaces.items()
         }
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self._t = 0
         return self._seen(), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         return self._seen(), dict.fromkeys(actions, 1.0), {"__all__": self._t == 3}, {}, {}
 
 
-def two_kinds(mapping: Any, **policies: Any) -> PPOConfig:
+def two_kinds(mapping, **policies):
     config = PPOConfig().environment(TwoKinds).env_runners(num_env_runners=0)
     config.multi_agent(policies=policies, policy_mapping_fn=mapping)
     config.training(train_batch_size=40, minibatch_size=16, num_epochs=2)
     return config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=3)
 
 
-def test_it_is_asked_once_per_episode_and_agent_right_after_the_reset() -> None:
-    log: list[Any] = []
+def test_it_is_asked_once_per_episode_and_agent_right_after_the_reset():
+    log = []
 
-    def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+    def mapping(agent_id, episode, **_):
         if episode.is_reset:
             log.append((episode.number, agent_id))
         return "odd" if len(episode.agent_ids) % 2 else "even"
 
     class Watching:
-        def __call__(self, **_: Any) -> None:
+        def __call__(self, **_):
             log.append("start")
 
     config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
@@ -80,8 +75,8 @@ def test_it_is_asked_once_per_episode_and_agent_right_after_the_reset() -> None:
     assert {episode.module_for("late") for episode in episodes} == {"even"}  # two at the reset
 
 
-def test_what_the_reset_gave_may_be_looked_at(tmp_path: Path) -> None:
-    def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+def test_what_the_reset_gave_may_be_looked_at(tmp_path):
+    def mapping(agent_id, episode, **_):
         first = episode.get_observations(0)["a"][0]  # an episode that was not reset has none
         return "odd" if (first > 0) == (agent_id == "a") else "even"
 
@@ -94,13 +89,13 @@ def test_what_the_reset_gave_may_be_looked_at(tmp_path: Path) -> None:
     assert outcome(failing) == alone
 
 
-def test_who_asks_before_the_reset_gets_the_answer_that_holds() -> None:
-    seen: list[Any] = []
+def test_who_asks_before_the_reset_gets_the_answer_that_holds():
+    seen = []
 
-    def created(*, episode: Any, **_: Any) -> None:
+    def created(*, episode, **_):
         seen.append([episode.is_reset, episode.module_for("a")])
 
-    def ended(*, episode: Any, **_: Any) -> None:
+    def ended(*, episode, **_):
         seen.append([True, episode.module_for("a"), episode.policy_for("a")])
 
     config = gaps(0, 1).callbacks(on_episode_created=created, on_episode_end=ended)
@@ -114,10 +109,10 @@ def test_who_asks_before_the_reset_gets_the_answer_that_holds() -> None:
 class EvenForA:
     """A mapping with a setting."""
 
-    def __init__(self, others: str) -> None:
+    def __init__(self, others):
         self.others = others
 
-    def __call__(self, agent_id: Any, episode: Any, **_: Any) -> str:
+    def __call__(self, agent_id, episode, **_):
         return "even" if agent_id == "a" else self.others
 
 
@@ -135,7 +130,7 @@ class EvenForA:
         {"type": EvenForA, "others": "odd"},
     ],
 )
-def test_all_forms_say_the_same(mapping: Any) -> None:
+def test_all_forms_say_the_same(mapping):
     runner = MultiAgentEnvRunner(config=gaps(0, 1).multi_agent(policy_mapping_fn=mapping))
     (episode,) = runner.sample(num_episodes=1)
     runner.stop()
@@ -143,11 +138,11 @@ def test_all_forms_say_the_same(mapping: Any) -> None:
     assert modules == {"a": "even", 3: "odd", "late": "odd"}
 
 
-def _drawn_anew(agent_id: Any, episode: Any) -> str:
+def _drawn_anew(agent_id, episode):
     return ["odd", "even"][int(np.random.default_rng().integers(2))]
 
 
-def _raises(agent_id: Any, episode: Any) -> str:
+def _raises(agent_id, episode):
     raise ValueError("on purpose")
 
 
@@ -169,13 +164,13 @@ def _raises(agent_id: Any, episode: Any) -> str:
         (lambda agent_id, rng, other: "odd", "'other'"),
     ],
 )
-def test_mappings_that_cannot_be_are_refused(mapping: Any, problem: str) -> None:
+def test_mappings_that_cannot_be_are_refused(mapping, problem):
     config = gaps(0, 1).multi_agent(policy_mapping_fn=mapping)
     with pytest.raises(ConfigError, match=problem):
         config.build_algo()
 
 
-def test_a_function_that_raises_is_named_with_agent_and_episode() -> None:
+def test_a_function_that_raises_is_named_with_agent_and_episode():
     with (
         gaps(0, 1).multi_agent(policy_mapping_fn=_raises).build_algo() as algo,
         pytest.raises(ConfigError, match=r"raised ValueError: on purpose.*agent 3 of episode 0"),
@@ -183,12 +178,12 @@ def test_a_function_that_raises_is_named_with_agent_and_episode() -> None:
         algo.train()
 
 
-def test_a_mapping_may_draw_from_the_global_generators() -> None:
-    def drawn(agent_id: Any, episode: Any, rng: Any, **_: Any) -> str:
+def test_a_mapping_may_draw_from_the_global_generators():
+    def drawn(agent_id, episode, rng, **_):
         return "odd" if np.random.random() + rng.random() < 1.0 else "even"  # noqa: NPY002
 
-    def state() -> Any:
-        return np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
+    def state():
+        return np.random.get_state()[1].tolist()  # noqa: NPY002
 
     before = state()
     runs = [outcome(gaps(n, 2 - n).multi_agent(policy_mapping_fn=drawn), 2) for n in (0, 0)]
@@ -196,25 +191,25 @@ def test_a_mapping_may_draw_from_the_global_generators() -> None:
     assert state() == before
 
 
-def test_a_module_with_other_spaces_than_the_agents_is_refused() -> None:
+def test_a_module_with_other_spaces_than_the_agents_is_refused():
     shared = {"m": None}
     with pytest.raises(ConfigError, match=r"different observation_space"):
         two_kinds(lambda agent_id: "m", **shared).build_algo()
 
-    def late_mistake(agent_id: Any, episode: Any) -> str:
+    def late_mistake(agent_id, episode):
         is_other = episode.is_reset and episode.number == 2
         return "long" if agent_id == "long" or is_other else "short"
 
     with two_kinds(late_mistake, long=None, short=None).build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         with pytest.raises(ConfigError, match="gives agent 'short' the module 'long'"):
             runner.sample(num_episodes=4)
 
 
-def test_modules_of_a_mapping_that_needs_observations_say_their_spaces() -> None:
+def test_modules_of_a_mapping_that_needs_observations_say_their_spaces():
     env = TwoKinds({})
 
-    def mapping(agent_id: Any, episode: Any) -> str:
+    def mapping(agent_id, episode):
         return "L" if len(episode.get_observations(0)[agent_id]) == 3 else "S"
 
     with pytest.raises(ConfigError, match="give PolicySpec"):
@@ -237,12 +232,12 @@ def test_modules_of_a_mapping_that_needs_observations_say_their_spaces() -> None
 _MAIN = os.getpid()
 
 
-def _other_in_other_processes(main: int) -> Any:
+def _other_in_other_processes(main):
     return lambda agent_id, episode: "odd" if os.getpid() == main else "even"
 
 
 @pytest.mark.process
-def test_a_function_that_differs_between_processes_is_refused() -> None:
+def test_a_function_that_differs_between_processes_is_refused():
     made = gaps(1, 1).multi_agent(policy_mapping_fn=_other_in_other_processes(_MAIN))
     with pytest.raises(
         ConfigError,
@@ -253,7 +248,7 @@ def test_a_function_that_differs_between_processes_is_refused() -> None:
 
 
 @pytest.mark.process
-def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused() -> None:
+def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused():
     with gaps(1, 1).build_algo() as algo:
         algo.train()
         algo.set_policy_mapping_fn(_other_in_other_processes(_MAIN))
@@ -264,8 +259,8 @@ def test_a_function_set_in_mid_run_that_differs_between_processes_is_refused() -
 
 
 @pytest.mark.process
-def test_runners_whose_envs_have_other_agents_are_refused() -> None:
-    def make(context: Any) -> Any:
+def test_runners_whose_envs_have_other_agents_are_refused():
+    def make(context):
         env = Gaps({})
         if context.worker_index == 2:
             env.possible_agents = [*env.possible_agents, "more"]
@@ -278,15 +273,15 @@ def test_runners_whose_envs_have_other_agents_are_refused() -> None:
 # ---- the same after a restore
 
 
-def _by_number(agent_id: Any, episode: Any) -> str:
+def _by_number(agent_id, episode):
     return "odd" if episode.number % 2 else "even"
 
 
-def _by_agent(agent_id: Any, episode: Any) -> str:
+def _by_agent(agent_id, episode):
     return "odd" if agent_id == "a" else "even"
 
 
-def _restored(folder: Path, saved: PPOConfig, now: PPOConfig, log: Any) -> list[str]:
+def _restored(folder, saved, now, log):
     """The warnings of a run that goes on with other settings."""
     with saved.build_algo() as algo:
         algo.train()
@@ -299,27 +294,21 @@ def _restored(folder: Path, saved: PPOConfig, now: PPOConfig, log: Any) -> list[
     return warnings
 
 
-def test_another_function_than_in_the_checkpoint_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_function_than_in_the_checkpoint_is_warned_of(tmp_path, caplog):
     saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, _by_agent))
     (warning,) = _restored(tmp_path, saved, now, caplog)
     assert warning.startswith("policy_mapping_fn is another one than when the checkpoint")
 
 
-def test_the_same_function_by_another_name_is_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def renamed(agent_id: Any, episode: Any) -> str:
+def test_the_same_function_by_another_name_is_not(tmp_path, caplog):
+    def renamed(agent_id, episode):
         return _by_number(agent_id, episode)
 
     saved, now = (gaps().multi_agent(policy_mapping_fn=one) for one in (_by_number, renamed))
     assert _restored(tmp_path, saved, now, caplog) == []
 
 
-def test_a_dict_may_take_the_place_of_a_function(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dict_may_take_the_place_of_a_function(tmp_path, caplog):
     saved, now = (
         gaps(),
         gaps().multi_agent(policy_mapping_fn={"a": "odd", 3: "even", "late": "odd"}),
@@ -327,9 +316,7 @@ def test_a_dict_may_take_the_place_of_a_function(
     assert _restored(tmp_path, saved, now, caplog) == []
 
 
-def test_who_learns_by_another_function_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_learns_by_another_function_is_warned_of(tmp_path, caplog):
     saved = gaps().multi_agent(policies_to_train=lambda module_id, batch: module_id == "odd")
     now = gaps().multi_agent(policies_to_train=lambda module_id, batch: True)
     (warning,) = _restored(tmp_path, saved, now, caplog)
@@ -338,7 +325,7 @@ def test_who_learns_by_another_function_is_warned_of(
     assert _restored(tmp_path / "again", saved, same, caplog) == []
 
 
-def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None:
+def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest():
     with gaps().build_algo() as algo:
         assert algo.get_module("odd") is algo.learners["odd"].module
         with pytest.raises(ModuleError, match=r"'ood'.*'odd'.*there is 'even', 'odd'"):
@@ -350,7 +337,7 @@ def test_a_module_that_there_is_not_is_an_error_that_names_the_nearest() -> None
 # ---- one module of a checkpoint
 
 
-def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> None:
+def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path):
     with gaps().build_algo() as algo:
         for _ in range(3):
             algo.train()
@@ -370,7 +357,7 @@ def test_what_a_module_has_learnt_may_go_into_another_one(tmp_path: Path) -> Non
         assert algo.train()["training_iteration"] == 2
 
 
-def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path: Path) -> None:
+def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path):
     made = gaps().multi_agent(policies={"one"}, policy_mapping_fn=None)
     with made.build_algo() as algo:
         algo.train()
@@ -385,7 +372,7 @@ def test_an_only_module_may_be_named_in_the_path_of_a_component(tmp_path: Path) 
             assert encode(algo.get_state("learner/rl_module")) == same
 
 
-def test_what_an_only_module_has_learnt_may_go_into_one_of_several(tmp_path: Path) -> None:
+def test_what_an_only_module_has_learnt_may_go_into_one_of_several(tmp_path):
     made = gaps().multi_agent(policies={"default_policy"}, policy_mapping_fn=None)
     with made.build_algo() as algo:
         algo.train()
@@ -407,7 +394,7 @@ def test_what_an_only_module_has_learnt_may_go_into_one_of_several(tmp_path: Pat
         assert encode(algo.get_state()) == before
 
 
-def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None:
+def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path):
     with two_kinds({"long": "L", "short": "S"}, L=None, S=None).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path)
@@ -423,9 +410,9 @@ def test_what_does_not_fit_into_a_module_changes_nothing(tmp_path: Path) -> None
         assert encode(algo.get_state()) == before
 
 
-def test_modules_that_learn_can_be_gone_through() -> None:
+def test_modules_that_learn_can_be_gone_through():
     with gaps().multi_agent(policies_to_train=["odd"]).build_algo() as algo:
-        group: Any = algo.env_runner_group
+        group = algo.env_runner_group
         assert group.foreach_policy(lambda module, module_id: module_id) == ["even", "odd"]
         assert group.foreach_policy_to_train(lambda module, module_id: module_id) == ["odd"]
         result = algo.train()

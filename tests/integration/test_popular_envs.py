@@ -1,11 +1,8 @@
 """Envs that people use are made, trained a little, restored: those whose package is installed."""
 
-from __future__ import annotations
-
 import importlib
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,18 +22,16 @@ PACKAGES = {
 
 
 @pytest.fixture(scope="module")
-def example() -> dict[str, Any]:
+def example():
     return runpy.run_path(str(ROOT / "examples" / "popular_envs.py"))
 
 
-def test_each_env_of_the_example_is_tested(example: dict[str, Any]) -> None:
+def test_each_env_of_the_example_is_tested(example):
     assert set(example["ENVS"]) == set(PACKAGES)
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_an_env_is_trained_and_goes_on_exactly_from_a_checkpoint(
-    name: str, example: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_env_is_trained_and_goes_on_exactly_from_a_checkpoint(name, example, tmp_path):
     try:
         importlib.import_module(PACKAGES[name])
     except Exception as error:  # noqa: BLE001 - packages raise anything

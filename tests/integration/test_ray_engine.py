@@ -3,8 +3,6 @@
 The cluster has two nodes on this machine. What Ray calls a machine is a node here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -15,20 +13,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
 from checkpoints import encode
-from tests.fingerprints import KILLS, Plan, fingerprints_of, plans, second_half
+from tests.fingerprints import KILLS, fingerprints_of, plans, second_half
 from tests.multi_agent_runs import everything, gaps
 from tests.ray_cluster import CPUS_PER_NODE, another_node, remove
 from tests.resume_cells import Cell
 from tests.small_runs import small_ppo
-from trainer import Algorithm, PPOConfig, actors
+from trainer import Algorithm, actors
 from trainer.algorithms import building
 from trainer.errors import EngineError, RunnerLostError
 from trainer.ray_engine import engine as ray_engine
@@ -45,31 +41,31 @@ from trainer.testing import (
 
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
-ROOT: Final = Path(__file__).parents[2]
-_LONG_S: Final = 120.0
+ROOT = Path(__file__).parents[2]
+_LONG_S = 120.0
 
 
 @pytest.fixture(autouse=True)
-def folder_of_kills(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def folder_of_kills(monkeypatch, tmp_path):
     monkeypatch.setenv(KILLS, str(tmp_path))
 
 
-def on_ray(plan: Plan) -> Plan:
+def on_ray(plan):
     return replace(plan, settings={**plan.settings, "engine": "ray"})
 
 
-def config_on_ray(num_env_runners: int = 2, **resources: Any) -> PPOConfig:
-    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+def config_on_ray(num_env_runners=2, **resources):
+    settings = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
     return small_ppo(num_env_runners, engine="ray", **settings, **resources)
 
 
-def learnt(algo: Algorithm) -> bytes:
+def learnt(algo):
     state = algo.get_state()
     return encode([state["learner"], state["connectors"], state["env_runners"]])
 
 
 @functools.cache
-def undisturbed(num_iterations: int = 2) -> bytes:
+def undisturbed(num_iterations=2):
     """What iterations of `slow_config` learn on the local engine."""
     with slow_config().resources(engine="local").build_algo() as algo:
         for _ in range(num_iterations):
@@ -77,17 +73,17 @@ def undisturbed(num_iterations: int = 2) -> bytes:
         return learnt(algo)
 
 
-def places_of(algo: Algorithm) -> list[RayPlace]:
-    pool: Any = algo.env_runner_group._runners._pool
+def places_of(algo):
+    pool = algo.env_runner_group._runners._pool
     return list(pool.places.values())
 
 
 # ---- the same bytes
 
-_SAC_BESIDE: Final = "SAC, evaluation beside training"
+_SAC_BESIDE = "SAC, evaluation beside training"
 
 
-def planned(name: str) -> Plan:
+def planned(name):
     if name != _SAC_BESIDE:
         return plans()[name]
     beside = plans()["evaluation beside training"]
@@ -105,9 +101,7 @@ def planned(name: str) -> Plan:
         "curriculum",
     ],
 )
-def test_local_and_ray_runs_have_the_same_results_states_and_files(
-    name: str, tmp_path: Path
-) -> None:
+def test_local_and_ray_runs_have_the_same_results_states_and_files(name, tmp_path):
     plan = planned(name)
     (tmp_path / "local").mkdir()
     (tmp_path / "ray").mkdir()
@@ -115,7 +109,7 @@ def test_local_and_ray_runs_have_the_same_results_states_and_files(
     assert fingerprints_of(on_ray(plan), tmp_path / "ray") == local
 
 
-def test_a_checkpoint_goes_on_under_the_other_engine(tmp_path: Path) -> None:
+def test_a_checkpoint_goes_on_under_the_other_engine(tmp_path):
     plan = plans()["PPO, 2 runners"]
     folders = {name: tmp_path / name for name in ("local", "ray")}
     whole = {}
@@ -137,12 +131,12 @@ def test_a_checkpoint_goes_on_under_the_other_engine(tmp_path: Path) -> None:
         assert encode(algo.get_state(components=["learner"])["learner"]) == there
 
 
-def test_several_agents_learn_the_same_bytes() -> None:
+def test_several_agents_learn_the_same_bytes():
     local = everything(gaps(2))
     assert everything(gaps(2).resources(engine="ray")) == local
 
 
-def test_samples_that_are_asked_for_ahead_are_the_same_bytes() -> None:
+def test_samples_that_are_asked_for_ahead_are_the_same_bytes():
     found = {}
     for engine in ("local", "ray"):
         made = config_on_ray().training(sample_ahead=True).resources(engine=engine)
@@ -153,9 +147,9 @@ def test_samples_that_are_asked_for_ahead_are_the_same_bytes() -> None:
     assert found["ray"] == found["local"]
 
 
-def test_a_network_in_torch_learns_the_same_bytes() -> None:
+def test_a_network_in_torch_learns_the_same_bytes():
     pytest.importorskip("torch")
-    cells: Any = importlib.import_module("tests.torch_cells")
+    cells = importlib.import_module("tests.torch_cells")
     found = {}
     for engine in ("local", "ray"):
         with cells.config("dense", 2).resources(engine=engine).build_algo() as algo:
@@ -165,19 +159,19 @@ def test_a_network_in_torch_learns_the_same_bytes() -> None:
 
 @pytest.mark.parametrize(("most_sent_to_each", "num_put"), [(0, 4), (2**20, 0)])
 def test_weights_and_normalisation_are_packed_once_per_version_and_put_if_they_are_large(
-    monkeypatch: pytest.MonkeyPatch, most_sent_to_each: int, num_put: int
-) -> None:
-    packed: list[str] = []
-    puts: list[object] = []
+    monkeypatch, most_sent_to_each, num_put
+):
+    packed = []
+    puts = []
     publish = RayEngine.publish
     monkeypatch.setattr(ray_engine, "_SENT_TO_EACH_BYTES", most_sent_to_each)
 
-    def count(engine: RayEngine, value: object, *, name: str) -> Any:
+    def count(engine, value, *, name):
         packed.append(name)
         with monkeypatch.context() as patch:
             ray = engine._ray
 
-            def put(value: object) -> Any:
+            def put(value):
                 puts.append(value)
                 return ray_put(value)
 
@@ -196,19 +190,19 @@ def test_weights_and_normalisation_are_packed_once_per_version_and_put_if_they_a
 
 
 @functools.cache
-def _learnt_by_four() -> bytes:
+def _learnt_by_four():
     with config_on_ray(num_env_runners=4).resources(engine="local").build_algo() as algo:
         for _ in range(2):
             algo.train()
         return encode(algo.get_state(components=["learner"])["learner"])
 
 
-def test_a_request_is_one_call_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_one_call_and_its_answer(monkeypatch):
     """Heartbeats cost as much as requests, so there are none in requests of less than 0.5 s."""
-    asked: list[str] = []
+    asked = []
     meanwhile = ray_engine.Host.asked_meanwhile
 
-    def count(host: ray_engine.Host, method: str, *arguments: object) -> Any:
+    def count(host, method, *arguments):
         asked.append(method)
         return meanwhile(host, method, *arguments)
 
@@ -228,18 +222,18 @@ def test_a_request_is_one_call_and_its_answer(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+def frequent_heartbeats(monkeypatch):
     """So that a test sees the first steps of a short request."""
     monkeypatch.setattr(ray_engine, "_POLL_EVERY_S", 0.02)
 
 
 @contextlib.contextmanager
-def in_mid_request(algo: Algorithm, do: Callable[[RayPlace], None]) -> Iterator[None]:
+def in_mid_request(algo, do):
     """Does something, from outside, when the first runner has made some steps of a request."""
     place = places_of(algo)[0]
     has_struck = threading.Event()
 
-    def watch() -> None:
+    def watch():
         if wait_until(
             lambda: place.owes_answer and place._last.num_heartbeats > 0, within_s=_LONG_S
         ):
@@ -256,7 +250,7 @@ def in_mid_request(algo: Algorithm, do: Callable[[RayPlace], None]) -> Iterator[
 
 
 class SlowCountdownEnv(CountdownEnv):
-    def step(self, action: int) -> Any:
+    def step(self, action):
         time.sleep(0.02)
         return super().step(action)
 
@@ -264,32 +258,32 @@ class SlowCountdownEnv(CountdownEnv):
 class WaitingEnv(SlowCountdownEnv):
     """Waits in steps as long as a file is there, so that no request of its runner ends."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self._file = Path(env_config["waits_for"])
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         assert wait_until(lambda: not self._file.exists(), within_s=_LONG_S)
         return super().step(action)
 
 
-def slow_config(**resources: Any) -> PPOConfig:
+def slow_config(**resources):
     """Runners that are long enough at work for something to happen to them."""
     config = config_on_ray(**resources)
     config.environment(SlowCountdownEnv)
     return config
 
 
-def kill_actor(place: RayPlace) -> None:
+def kill_actor(place):
     os.kill(place._last.host_pid, signal.SIGKILL)
 
 
-def kill_worker(place: RayPlace) -> None:
+def kill_worker(place):
     assert place._last.pid is not None
     os.kill(place._last.pid, signal.SIGKILL)
 
 
-def stop_actor(place: RayPlace) -> None:
+def stop_actor(place):
     os.kill(place._last.host_pid, signal.SIGSTOP)
 
 
@@ -302,9 +296,7 @@ def stop_actor(place: RayPlace) -> None:
         (stop_actor, "made no progress for"),
     ],
 )
-def test_a_process_that_is_killed_or_stopped_changes_nothing(
-    fault: Callable[[RayPlace], None], told: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_process_that_is_killed_or_stopped_changes_nothing(fault, told, caplog):
     config = slow_config()
     if fault is stop_actor:
         config.env_runners(sample_timeout_s=3.0)
@@ -324,12 +316,12 @@ def test_a_process_that_is_killed_or_stopped_changes_nothing(
 
 
 @pytest.fixture
-def num_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def num_made(monkeypatch):
     """The names of the places that Ray was asked for an actor for."""
-    made: list[str] = []
+    made = []
     make = RayEngine.make_host
 
-    def count(engine: RayEngine, place: RayPlace) -> Any:
+    def count(engine, place):
         made.append(place.name)
         return make(engine, place)
 
@@ -338,7 +330,7 @@ def num_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.usefixtures("frequent_heartbeats")
-def test_the_actor_beside_it_takes_in_the_worker_of_one_that_is_killed(num_made: list[str]) -> None:
+def test_the_actor_beside_it_takes_in_the_worker_of_one_that_is_killed(num_made):
     """So nothing is imported anew: no process is started but the worker, a copy of a fork server.
 
     It works there beside that actor's own worker, is repaired, and survives its neighbour's end.
@@ -365,16 +357,14 @@ def test_the_actor_beside_it_takes_in_the_worker_of_one_that_is_killed(num_made:
 
 
 @pytest.mark.usefixtures("frequent_heartbeats")
-def test_without_an_actor_that_answers_there_ray_is_asked_for_another(
-    monkeypatch: pytest.MonkeyPatch, num_made: list[str]
-) -> None:
+def test_without_an_actor_that_answers_there_ray_is_asked_for_another(monkeypatch, num_made):
     monkeypatch.setattr(ray_engine, "_ANSWERS_WITHIN_S", 0.2)
     with slow_config(placement_strategy="STRICT_PACK").build_algo() as algo:
         first, second = places_of(algo)
         algo.train()
         stopped = second._last.host_pid
 
-        def stop_one_and_kill_the_other(_: RayPlace) -> None:
+        def stop_one_and_kill_the_other(_):
             os.kill(stopped, signal.SIGSTOP)
             kill_actor(first)
 
@@ -391,15 +381,13 @@ def test_without_an_actor_that_answers_there_ray_is_asked_for_another(
         assert learnt(algo) == undisturbed()
 
 
-def _go_on_after_another(made: list[str], stopped: int) -> None:
+def _go_on_after_another(made, stopped):
     assert wait_until(lambda: len(made) == 3, within_s=_LONG_S)
     os.kill(stopped, signal.SIGCONT)
 
 
 @pytest.mark.usefixtures("frequent_heartbeats")
-def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
-    ray_cluster: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_runners_whose_machine_is_removed_go_on_where_there_is_room(ray_cluster, caplog, tmp_path):
     is_there = tmp_path / "the machine is there"
     config = slow_config(placement_strategy="STRICT_PACK")
     config.environment(WaitingEnv, env_config={"waits_for": str(is_there)})
@@ -415,7 +403,7 @@ def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
             (lost,) = {place._last.node for place in places}
             pids = [pid for place in places for pid in (place._last.pid, place.host_pid) if pid]
 
-            def remove_machine(_: RayPlace) -> None:
+            def remove_machine(_):
                 remove(ray_cluster, nodes[lost])
                 # Its processes notice that a moment later; on a machine that is lost, they do not.
                 gone = wait_until(lambda: not any(map(is_process_alive, pids)), within_s=_LONG_S)
@@ -432,13 +420,13 @@ def test_runners_whose_machine_is_removed_go_on_where_there_is_room(
             assert learnt(algo) == undisturbed()
 
 
-def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster: Any) -> None:
+def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster):
     needs = {"late": 1.0}
     engine = RayEngine(resources=needs, placement_timeout_s=_LONG_S)
     config = slow_config().resources(engine=engine)
-    learnt_there: list[bytes] = []
+    learnt_there = []
 
-    def train() -> None:
+    def train():
         with config.build_algo() as algo:
             for _ in range(2):
                 algo.train()
@@ -453,14 +441,14 @@ def test_runners_that_wait_for_room_start_on_a_machine_that_is_added(ray_cluster
 
 
 @pytest.mark.ray_sample
-def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster: Any) -> None:
+def test_without_a_machine_that_has_room_the_error_says_so(ray_cluster):
     engine = RayEngine(num_cpus=1000, placement_timeout_s=0.5)
     with pytest.raises(RunnerLostError, match=r"1000 CPU on one machine.* 8 CPU of which"):
         config_on_ray().resources(engine=engine).build_algo()
 
 
-def test_resources_that_never_become_free_are_an_error_within_seconds(ray_cluster: Any) -> None:
-    ray: Any = importlib.import_module("ray")
+def test_resources_that_never_become_free_are_an_error_within_seconds(ray_cluster):
+    ray = importlib.import_module("ray")
     others = ray.util.placement_group([{"CPU": CPUS_PER_NODE}] * 2)
     assert others.wait(_LONG_S)
     try:
@@ -472,7 +460,7 @@ def test_resources_that_never_become_free_are_an_error_within_seconds(ray_cluste
 
 
 @pytest.mark.parametrize("way", ["raise", "exit", "segfault"])
-def test_what_code_of_users_does_is_told_as_on_the_local_engine(way: str) -> None:
+def test_what_code_of_users_does_is_told_as_on_the_local_engine(way):
     fault = Fault("step", way=way, worker_index=1, at_step=2, times="always")
     texts = []
     for engine in ("local", "ray"):
@@ -487,9 +475,7 @@ def test_what_code_of_users_does_is_told_as_on_the_local_engine(way: str) -> Non
 
 
 @pytest.mark.parametrize("way", ["exit", "segfault", "sigkill"])
-def test_an_env_that_ends_its_process_is_repaired_by_the_same_actor(
-    way: str, num_made: list[str]
-) -> None:
+def test_an_env_that_ends_its_process_is_repaired_by_the_same_actor(way, num_made):
     found = []
     for faults in ([], [Fault("step", way=way, worker_index=1, at_step=2)]):
         config = config_on_ray()
@@ -504,7 +490,7 @@ def test_an_env_that_ends_its_process_is_repaired_by_the_same_actor(
     assert len(num_made) == 4
 
 
-def test_an_answer_that_cannot_be_unpacked_is_repaired_as_on_the_local_engine() -> None:
+def test_an_answer_that_cannot_be_unpacked_is_repaired_as_on_the_local_engine():
     found = []
     for engine in ("local", "ray"):
         # The first answer is that of the start.
@@ -521,7 +507,7 @@ def test_an_answer_that_cannot_be_unpacked_is_repaired_as_on_the_local_engine() 
 # ---- bad input
 
 
-def test_other_versions_on_a_machine_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_on_a_machine_are_named(monkeypatch):
     here = machine_facts.facts_of_this_machine()
     claimed = replace(here, versions=(*here.versions[:1], ("numpy", "0.1"), *here.versions[2:]))
     monkeypatch.setattr("trainer.ray_engine.engine.facts_of_this_machine", lambda: claimed)
@@ -529,9 +515,7 @@ def test_other_versions_on_a_machine_are_named(monkeypatch: pytest.MonkeyPatch) 
         config_on_ray().build_algo()
 
 
-def test_a_class_that_a_machine_does_not_have_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_class_that_a_machine_does_not_have_is_named(monkeypatch, tmp_path):
     """Its module is found everywhere on this machine, but imports only in this process."""
     (tmp_path / "envs_of_one_machine.py").write_text(
         """
@@ -552,7 +536,7 @@ class Env(CountdownEnv): pass
     assert time.monotonic() - begun_s < _LONG_S
 
 
-def test_make_engine_takes_what_the_config_says() -> None:
+def test_make_engine_takes_what_the_config_says():
     config = config_on_ray(placement_strategy="SPREAD")
     config.env_runners(num_cpus_per_env_runner=2)
     engine = building.make_engine(config)
@@ -561,7 +545,7 @@ def test_make_engine_takes_what_the_config_says() -> None:
     assert engine._strategy == "SPREAD"
 
 
-def test_the_example_loses_a_machine_and_learns_the_same_bytes() -> None:
+def test_the_example_loses_a_machine_and_learns_the_same_bytes():
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "two_nodes.py"), "--iterations", "2"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"},
@@ -576,7 +560,7 @@ def test_the_example_loses_a_machine_and_learns_the_same_bytes() -> None:
     assert lines[-1] == "the same bytes"
 
 
-def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_script(script, **variables):
     return subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
@@ -587,7 +571,7 @@ def run_script(script: str, **variables: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_nobody_at_the_address_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_at_the_address_is_told_within_seconds(monkeypatch):
     script = """
 from trainer import PPOConfig
 from trainer.errors import EngineError
@@ -603,7 +587,7 @@ except EngineError as error:
     assert time.monotonic() - begun_s < _LONG_S / 2
 
 
-def test_a_local_cluster_is_started_and_shut_down_with_its_last_user() -> None:
+def test_a_local_cluster_is_started_and_shut_down_with_its_last_user():
     script = """
 import ray
 from checkpoints import encode
@@ -634,17 +618,17 @@ local.stop()
     assert done.stdout.split() == told, done.stderr[-3000:]
 
 
-def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None:
+def test_runners_reach_named_actors_on_the_machine_of_the_main_process():
     @actors.remote
     class Counter:
-        def __init__(self) -> None:
+        def __init__(self):
             self.count = 0
 
-        def inc(self) -> int:
+        def inc(self):
             self.count += 1
             return self.count
 
-    counter = Counter.options(name="counted").remote()  # type: ignore[attr-defined]
+    counter = Counter.options(name="counted").remote()
     with config_on_ray().build_algo() as algo:
         algo.env_runner_group.foreach_env_runner(
             lambda runner: actors.get(actors.get_actor("counted").inc.remote())
@@ -653,7 +637,7 @@ def test_runners_reach_named_actors_on_the_machine_of_the_main_process() -> None
     actors.kill(counter)
 
 
-def test_other_cpus_are_told_once_and_refused_if_asked(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_cpus_are_told_once_and_refused_if_asked(caplog):
     here = machine_facts.facts_of_this_machine()
     engine, strict = RayEngine(), RayEngine(strict_cpus=True)
     for number in (1, 2):

@@ -1,16 +1,12 @@
 """Ray Tune with our algorithms, and our tuner with trials on a Ray cluster."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +19,7 @@ from trainer.tune.session import TuneContext
 
 pytestmark = [pytest.mark.ray, pytest.mark.process]
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS = {
     "env": CountdownEnv,
     "num_env_runners": 1,
     "train_batch_size": 40,
@@ -35,7 +31,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 @pytest.fixture
-def ray_tune() -> Iterator[Any]:
+def ray_tune():
     handler = signal.getsignal(signal.SIGINT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -43,15 +39,13 @@ def ray_tune() -> Iterator[Any]:
     signal.signal(signal.SIGINT, handler)  # Ray Tune leaves its own
 
 
-def rows_without_ray(lr: float, number: int) -> list[dict[str, Any]]:
+def rows_without_ray(lr, number):
     with PPO(config={**_SETTINGS, "lr": lr}) as algo:
         return [comparable(algo.train()) for _ in range(number)]
 
 
-def test_trials_under_asha_have_the_rows_that_they_have_without_ray(
-    ray_tune: Any, tmp_path: Path
-) -> None:
-    schedulers: Any = importlib.import_module("ray.tune.schedulers")
+def test_trials_under_asha_have_the_rows_that_they_have_without_ray(ray_tune, tmp_path):
+    schedulers = importlib.import_module("ray.tune.schedulers")
     rates = [1e-3, 1e-4, 1e-5]
     asha = schedulers.ASHAScheduler(max_t=4, grace_period=1, reduction_factor=2)
     grid = ray_tune.Tuner(
@@ -72,8 +66,8 @@ def test_trials_under_asha_have_the_rows_that_they_have_without_ray(
             assert flat(result.metrics[part]).items() >= deterministic(expected[part]).items()
 
 
-def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def flat(tree, path=""):
+    found = {}
     for key, value in tree.items():
         if isinstance(value, dict):
             found |= flat(value, f"{path}{key}/")
@@ -82,12 +76,12 @@ def flat(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def deterministic(tree: Any) -> dict[str, Any]:
+def deterministic(tree):
     return {key: value for key, value in flat(dict(tree)).items() if value == value}  # no NaN
 
 
-def test_population_based_training_of_ray_copies_and_goes_on(ray_tune: Any, tmp_path: Path) -> None:
-    schedulers: Any = importlib.import_module("ray.tune.schedulers")
+def test_population_based_training_of_ray_copies_and_goes_on(ray_tune, tmp_path):
+    schedulers = importlib.import_module("ray.tune.schedulers")
     population = schedulers.PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=2,
@@ -116,7 +110,7 @@ def test_population_based_training_of_ray_copies_and_goes_on(ray_tune: Any, tmp_
             algo.train()
 
 
-def test_our_trials_on_ray_have_the_rows_and_checkpoints_of_local_ones(tmp_path: Path) -> None:
+def test_our_trials_on_ray_have_the_rows_and_checkpoints_of_local_ones(tmp_path):
     found = {}
     for engine in ("local", "ray"):
         grid = tune.Tuner(
@@ -153,7 +147,7 @@ for engine in ("local", "ray"):
 """
 
 
-def rows_of_trials(folder: Path, settings: dict[str, Any]) -> list[Any]:
+def rows_of_trials(folder, settings):
     """What two trials in processes of this machine have learnt after each iteration."""
     grid = tune.Tuner(
         "PPO",
@@ -169,9 +163,7 @@ def rows_of_trials(folder: Path, settings: dict[str, Any]) -> list[Any]:
     ]
 
 
-def test_trials_whose_runners_are_on_ray_learn_the_same_bytes(
-    ray_cluster: Any, tmp_path: Path
-) -> None:
+def test_trials_whose_runners_are_on_ray_learn_the_same_bytes(ray_cluster, tmp_path):
     """In a process of its own, whose trials find the cluster by its address."""
     done = subprocess.run(
         [sys.executable, "-c", _RUNNERS_ON_RAY, str(tmp_path)],
@@ -191,12 +183,10 @@ def test_trials_whose_runners_are_on_ray_learn_the_same_bytes(
     assert local == on_ray
 
 
-def test_a_folder_that_a_machine_does_not_have_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_a_machine_does_not_have_is_named(monkeypatch, tmp_path):
     context = TuneContext
 
-    def elsewhere(**given: Any) -> Any:
+    def elsewhere(**given):
         return context(**{**given, "trial_dir": "/not/on/that/machine"})
 
     monkeypatch.setattr(trial_records, "TuneContext", elsewhere)
@@ -210,9 +200,9 @@ def test_a_folder_that_a_machine_does_not_have_is_named(
     assert "storage_path must be a folder that all machines share" in str(grid[0].error)
 
 
-def test_what_is_no_algorithm_and_runners_on_ray_in_a_trial_are_refused(ray_tune: Any) -> None:
+def test_what_is_no_algorithm_and_runners_on_ray_in_a_trial_are_refused(ray_tune):
     with pytest.raises(ConfigError, match="expected the class of an algorithm"):
-        as_ray_trainable(PPOConfig)  # type: ignore[arg-type]
+        as_ray_trainable(PPOConfig)
     made = as_ray_trainable(PPO)
     request = made.default_resource_request({**_SETTINGS, "num_env_runners": 3})
     assert request.bundles == [{"CPU": 4.0}]

@@ -1,16 +1,11 @@
 """Ready-made callbacks, curricula and named actors in runs of several agents and modules."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +29,14 @@ from callbacks import (
 )
 from checkpoints import encode
 from tests.multi_agent_runs import Gaps, gaps, told
-from trainer import Algorithm, AlgorithmConfig, PPOConfig, actors
+from trainer import actors
 from trainer.testing.processes import wait_until
 
 ODD_RETURN = "env_runners/module_agent_return_mean/odd"
 THREE_RETURN = "env_runners/agent_episode_return_mean/3"
 
 
-def learnt(algo: Algorithm, results: list[Any]) -> bytes:
+def learnt(algo, results):
     """What a run has learnt and told; what callbacks add to results is their own."""
     kept = [{key: told(one)[key] for key in ("env_runners", "learners")} for one in results]
     for one in kept:
@@ -49,7 +44,7 @@ def learnt(algo: Algorithm, results: list[Any]) -> bytes:
     return encode([algo.get_state("learner"), kept])
 
 
-def played(config: AlgorithmConfig, iterations: int = 3) -> bytes:
+def played(config, iterations=3):
     with config.build_algo() as algo:
         return learnt(algo, [algo.train() for _ in range(iterations)])
 
@@ -57,14 +52,14 @@ def played(config: AlgorithmConfig, iterations: int = 3) -> bytes:
 # ---- each ready-made callback
 
 
-def _writes_lines(folder: Path) -> None:
+def _writes_lines(folder):
     rows = [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()]
     assert [row["training_iteration"] for row in rows] == [1, 2, 3]
     steps = [row["env_runners"]["num_agent_steps_sampled"] for row in rows]
     assert all(one.keys() == {"3", "a", "late"} for one in steps)
 
 
-def _writes_a_table(folder: Path) -> None:
+def _writes_a_table(folder):
     with (folder / "r.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
@@ -72,21 +67,21 @@ def _writes_a_table(folder: Path) -> None:
         assert float(rows[-1][key]) > 0
 
 
-def _writes_events(folder: Path) -> None:
+def _writes_events(folder):
     (file,) = (folder / "tb").glob("events.*")
     assert THREE_RETURN.encode() in file.read_bytes()
 
 
-def _saves_the_best(folder: Path) -> None:
+def _saves_the_best(folder):
     _goes_on(folder / "best")
 
 
-def _saves_now_and_then(folder: Path) -> None:
+def _saves_now_and_then(folder):
     assert len(list((folder / "all").iterdir())) >= 2
     _goes_on(folder / "all")
 
 
-def _goes_on(folder: Path) -> None:
+def _goes_on(folder):
     checkpoint = sorted(one for one in folder.iterdir() if one.is_dir())[-1]
     with gaps().build_algo() as algo:
         algo.restore_from_path(checkpoint)
@@ -94,7 +89,7 @@ def _goes_on(folder: Path) -> None:
         assert algo.train()["training_iteration"] == before + 1
 
 
-def _records_agents(folder: Path) -> None:
+def _records_agents(folder):
     files = sorted((folder / "episodes").iterdir())
     assert files
     arrays = load_episode(files[0])
@@ -109,22 +104,22 @@ def _records_agents(folder: Path) -> None:
 class FileService:
     """A service that writes its rows into a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         del facts
         return run_id
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+    def log_row(self, run, row, step):
         with self.path.open("a") as file:
             file.write(json.dumps([run, step, dict(row)]) + "\n")
 
-    def close_run(self, run: str, *, failed: bool) -> None:
+    def close_run(self, run, *, failed):
         del run, failed
 
 
-def _tracks_agents(folder: Path) -> None:
+def _tracks_agents(folder):
     tracked = folder / "tracked"
     wait_until(lambda: tracked.exists() and tracked.read_text().count("\n") == 3)  # on a thread
     rows = [json.loads(line) for line in tracked.read_text().splitlines()]
@@ -132,11 +127,11 @@ def _tracks_agents(folder: Path) -> None:
     assert {ODD_RETURN, THREE_RETURN} <= rows[-1][2].keys()
 
 
-def _nothing(folder: Path) -> None:
+def _nothing(folder):
     del folder
 
 
-CALLBACKS: Mapping[str, tuple[Callable[[Path], Any], Callable[[Path], None]]] = {
+CALLBACKS = {
     "BestCheckpoint": (lambda f: BestCheckpoint(f / "best", metric=ODD_RETURN), _saves_the_best),
     "CSVLogger": (lambda f: CSVLogger(f / "r.csv"), _writes_a_table),
     "EarlyStopping": (lambda _: EarlyStopping(THREE_RETURN, at_least=1e9), _nothing),
@@ -157,7 +152,7 @@ _SERVICES = {"AimLogger", "MLflowLogger", "TrackerService", "TrackioLogger", "Wa
 """Of `TrackerLogger`, each with a service of its own."""
 
 
-def test_no_ready_made_callback_is_left_out() -> None:
+def test_no_ready_made_callback_is_left_out():
     offered = {name: getattr(callbacks, name) for name in callbacks.__all__}
     ready_made = {
         name
@@ -168,14 +163,12 @@ def test_no_ready_made_callback_is_left_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def without_callbacks() -> bytes:
+def without_callbacks():
     return played(gaps())
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
-def test_it_does_its_work_and_changes_nothing(
-    name: str, tmp_path: Path, without_callbacks: bytes
-) -> None:
+def test_it_does_its_work_and_changes_nothing(name, tmp_path, without_callbacks):
     if name == "TensorBoardLogger":
         pytest.importorskip("tensorboardX")
     make, check = CALLBACKS[name]
@@ -183,23 +176,23 @@ def test_it_does_its_work_and_changes_nothing(
     check(tmp_path)
 
 
-def test_progress_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed(capsys):
     played(gaps().callbacks([ProgressPrinter()]))
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "return" in line]) == 3
 
 
 @pytest.mark.parametrize("metric", [ODD_RETURN, THREE_RETURN])
-def test_what_an_agent_or_a_module_earns_may_end_a_run(metric: str) -> None:
+def test_what_an_agent_or_a_module_earns_may_end_a_run(metric):
     with gaps().callbacks([EarlyStopping(metric, at_least=0.0)]).build_algo() as algo:
         result = algo.train()
     assert result["done"] is True
     assert metric in result["stop_reason"]
 
 
-def test_numbers_of_one_module_that_are_not_finite_are_named() -> None:
+def test_numbers_of_one_module_that_are_not_finite_are_named():
     class Spoiling(RLlibCallback):
-        def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+        def on_train_result(self, *, algorithm, **_):
             algorithm.learners["odd"].module.parameters.flat[0] = np.nan
 
     with gaps().callbacks([Spoiling(), NonFiniteGuard()]).build_algo() as algo:
@@ -214,42 +207,42 @@ def test_numbers_of_one_module_that_are_not_finite_are_named() -> None:
 class Tasks(Gaps):
     """`Gaps` whose episodes have as many env steps more as the task says."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self._task = 0
 
-    def get_task(self) -> int:
+    def get_task(self):
         return self._task
 
-    def set_task(self, task: int) -> None:
+    def set_task(self, task):
         self._task = task
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         answer = super().reset(**options)
         self._length = 5 + self._task
         return answer
 
 
-def by_iteration(train_results: Any, env: Any, env_ctx: Any) -> int:
+def by_iteration(train_results, env, env_ctx):
     assert train_results["num_agent_steps_sampled"] > 0  # an old key
     return int(train_results["training_iteration"]) % 3
 
 
-def ladder() -> TaskLadder:
+def ladder():
     return TaskLadder([0, 1, 2], promote_at=0.0, min_episodes=2)
 
 
 class Steering(RLlibCallback):
     """Sets the task of all envs after every result."""
 
-    def on_train_result(self, *, algorithm: Any, result: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **_):
         task = result["training_iteration"] % 3
         algorithm.env_runner_group.foreach_env_runner(
             lambda runner: [env.unwrapped.set_task(task) for env in runner.env.envs]
         )
 
 
-def curriculum(way: str, *args: int, **env_config: Any) -> PPOConfig:
+def curriculum(way, *args, **env_config):
     made = gaps(*args).environment(Tasks, env_config=env_config)
     if way == "env_task_fn":
         return made.environment(env_task_fn=by_iteration)
@@ -259,7 +252,7 @@ def curriculum(way: str, *args: int, **env_config: Any) -> PPOConfig:
 WAYS = ("env_task_fn", "ladder", "steering")
 
 
-def with_tasks(config: AlgorithmConfig, iterations: int = 4) -> tuple[bytes, set[str]]:
+def with_tasks(config, iterations=4):
     with config.build_algo() as algo:
         results = [algo.train() for _ in range(iterations)]
         tasks = {name for one in results for name in one["env_runners"].get("task_stats", {})}
@@ -267,13 +260,13 @@ def with_tasks(config: AlgorithmConfig, iterations: int = 4) -> tuple[bytes, set
 
 
 @functools.cache
-def undisturbed(way: str) -> tuple[bytes, set[str]]:
+def undisturbed(way):
     return with_tasks(curriculum(way, 0, 2))
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("way", ["env_task_fn", "steering"])  # a ladder is of the main process
-def test_a_curriculum_is_the_same_whatever_disturbs_it(way: str, tmp_path: Path) -> None:
+def test_a_curriculum_is_the_same_whatever_disturbs_it(way, tmp_path):
     expected, tasks = undisturbed(way)
     assert tasks == {"0", "1", "2"}
     faults = {kind: tmp_path / kind for kind in ("kills", "breaks")}
@@ -288,7 +281,7 @@ def test_a_curriculum_is_the_same_whatever_disturbs_it(way: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_curriculum_that_is_restored_goes_on(way: str, tmp_path: Path) -> None:
+def test_a_curriculum_that_is_restored_goes_on(way, tmp_path):
     expected, _ = undisturbed(way)
     with curriculum(way, 0, 2).build_algo() as algo:
         results = [algo.train() for _ in range(2)]
@@ -299,9 +292,9 @@ def test_a_curriculum_that_is_restored_goes_on(way: str, tmp_path: Path) -> None
         assert learnt(again, results) == expected
 
 
-def test_tasks_are_those_of_the_first_step() -> None:
+def test_tasks_are_those_of_the_first_step():
     class Noting(RLlibCallback):
-        def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+        def on_episode_end(self, *, episode, **_):
             episode.hist_data["excess"] = [episode.env_t - 5 - episode.task]
 
     made = curriculum("env_task_fn", 0, 2).callbacks([Noting()])
@@ -317,24 +310,24 @@ def test_tasks_are_those_of_the_first_step() -> None:
 class Team:
     """Counts the env steps of episodes, by id, so that what is told twice counts once."""
 
-    def __init__(self) -> None:
-        self.lengths: dict[str, int] = {}
+    def __init__(self):
+        self.lengths = {}
 
-    def add(self, id_: str, length: int) -> int:
+    def add(self, id_, length):
         self.lengths[id_] = length
         return sum(self.lengths.values())
 
-    def total(self) -> int:
+    def total(self):
         return sum(self.lengths.values())
 
 
 class Telling(RLlibCallback):
     """Tells the actor of each episode; kills its process once, if a file is there."""
 
-    def __init__(self, armed: Path) -> None:
+    def __init__(self, armed):
         self.armed = armed
 
-    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, **_):
         team = actors.get_actor("team")
         actors.get(team.add.remote(episode.id_, episode.env_t))
         if self.armed.exists():
@@ -343,12 +336,12 @@ class Telling(RLlibCallback):
 
 
 @pytest.mark.process
-def test_callbacks_of_runners_with_several_agents_reach_a_named_actor(tmp_path: Path) -> None:
+def test_callbacks_of_runners_with_several_agents_reach_a_named_actor(tmp_path):
     try:
-        team: Any = actors.remote(Team).options(name="team").remote()
+        team = actors.remote(Team).options(name="team").remote()
         (tmp_path / "armed").touch()
         with gaps(1, 2).callbacks([Telling(tmp_path / "armed")]).build_algo() as algo:
-            lengths: list[int] = []
+            lengths = []
             for _ in range(3):
                 lengths += algo.train()["env_runners"]["hist_stats"]["episode_lengths"]
             assert algo.env_runner_group.num_restarts == 1
@@ -357,7 +350,7 @@ def test_callbacks_of_runners_with_several_agents_reach_a_named_actor(tmp_path: 
         actors.shutdown()
 
 
-def test_the_printer_writes_to_any_stream() -> None:
+def test_the_printer_writes_to_any_stream():
     stream = io.StringIO()
     played(gaps().callbacks([ProgressPrinter(stream=stream)]), 1)
     assert stream.getvalue().count("\n") == 1

@@ -1,7 +1,5 @@
 """What is recorded of envs stays as it was, whatever envs and callbacks do with the memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -11,7 +9,6 @@ from gymnasium import spaces
 
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import PPOConfig
 from trainer.env_runners import single_agent_player as step_loop
 from trainer.episodes.nested import copied, copied_info
 
@@ -19,7 +16,7 @@ from trainer.episodes.nested import copied, copied_info
 class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):
     """CartPole whose answers are all new: vectors, or vectors in dicts and tuples."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context):
         super().__init__(gymnasium.make("CartPole-v1"))
         self.is_nested = context.get("nested", False)
         self.turn = -1
@@ -28,31 +25,31 @@ class Fresh(gymnasium.Wrapper[Any, Any, Any, Any]):
             bit = spaces.MultiBinary(2)
             self.observation_space = spaces.Dict({"a": spaces.Tuple([box, bit]), "b": box})
 
-    def shown(self, observation: Any) -> Any:
+    def shown(self, observation):
         self.turn += 1
         if not self.is_nested:
             return observation
         signs = (observation[:2] > 0).astype(np.int8)
         return {"a": (observation, signs), "b": 2 * observation}
 
-    def spoil(self) -> None:
+    def spoil(self):
         """Nothing to spoil."""
 
-    def told(self, reward: float) -> tuple[Any, dict[str, Any]]:
+    def told(self, reward):
         return np.array(float(reward)), {"turn": self.turn, "parts": {"list": [self.turn]}}
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         observation, _ = self.env.reset(**options)
         self.turn = -1
         return self.shown(observation), {"turn": self.turn, "parts": {"list": [self.turn]}}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, _ = self.env.step(action)
         paid, info = self.told(float(reward))
         return self.shown(observation), paid, terminated, truncated, info
 
 
-def write(memory: Any, value: Any) -> None:
+def write(memory, value):
     """Writes a value into the arrays of another one."""
     if isinstance(memory, dict):
         for key in memory:
@@ -67,15 +64,15 @@ def write(memory: Any, value: Any) -> None:
 class Ring(Fresh):
     """Shows its observations in so many buffers in turn; rewards and infos in one."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context):
         super().__init__(context)
         self.num_buffers = context.get("buffers", 1)
         self.first_steps = context.get("fresh", 0)
-        self.buffers: list[Any] = []
+        self.buffers = []
         self.reward = np.array(0.0)
-        self.info: dict[str, Any] = {"turn": 0, "parts": {"list": [0]}}
+        self.info = {"turn": 0, "parts": {"list": [0]}}
 
-    def shown(self, observation: Any) -> Any:
+    def shown(self, observation):
         new = super().shown(observation)
         if self.turn < self.first_steps:
             return new
@@ -86,7 +83,7 @@ class Ring(Fresh):
             new = self.buffers[self.turn % self.num_buffers]
         return new
 
-    def told(self, reward: float) -> tuple[Any, dict[str, Any]]:
+    def told(self, reward):
         self.reward[...], self.info["turn"] = reward, self.turn
         self.info["parts"]["list"][0] = self.turn
         return self.reward, self.info
@@ -95,22 +92,22 @@ class Ring(Fresh):
 class Views(Fresh):
     """Shows views of its own state, which it spoils before each step and in `close`."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context):
         super().__init__(context)
         self.state = np.zeros(8, np.float32)
 
-    def shown(self, observation: Any) -> Any:
+    def shown(self, observation):
         self.state[:4] = observation
         return super().shown(self.state[:4])
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.state[:] = np.nan
         return super().step(action)
 
-    def spoil(self) -> None:
+    def spoil(self):
         self.state[:] = -1.0
 
-    def close(self) -> None:
+    def close(self):
         self.state[:] = np.nan
         super().close()
 
@@ -118,9 +115,9 @@ class Views(Fresh):
 class Postman(Fresh):
     """Fills the array that it gave last time, and gives a new one."""
 
-    last: Any = None
+    last = None
 
-    def shown(self, observation: Any) -> Any:
+    def shown(self, observation):
         new = super().shown(observation)
         if self.last is not None:
             write(self.last, new)
@@ -140,17 +137,17 @@ HOSTILE = {
 }
 
 
-def config(env: Any, context: Any, *, num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+def config(env, context, *, num_env_runners=0, **settings):
     settings = {"env_config": context, "num_envs_per_env_runner": 2, "seed": 11, **settings}
     return small_ppo(num_env_runners, env=env, batch=64, **settings)
 
 
-def spoil_envs(env: Any, **_: Any) -> None:
+def spoil_envs(env, **_):
     """What a `render` may do."""
     env.foreach_env(lambda one: one.spoil())
 
 
-def outcome(env: Any, context: Any, *, num_iterations: int = 2, **settings: Any) -> list[bytes]:
+def outcome(env, context, *, num_iterations=2, **settings):
     """Weights, returns and another sample after some iterations."""
     with config(env, context, **settings).build_algo() as algo:
         returns = [algo.train()["env_runners/num_episodes_lifetime"] for _ in range(num_iterations)]
@@ -160,19 +157,19 @@ def outcome(env: Any, context: Any, *, num_iterations: int = 2, **settings: Any)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["vectors", "nested"])
-def test_whatever_memory_an_env_uses_the_same_is_recorded_and_learnt(nested: bool) -> None:
+def test_whatever_memory_an_env_uses_the_same_is_recorded_and_learnt(nested):
     expected = outcome(Fresh, {"nested": nested})
     for name, (env, context) in HOSTILE.items():
         assert outcome(env, {"nested": nested, **context}) == expected, name
 
 
-def test_callbacks_that_make_an_env_spoil_its_memory_change_nothing() -> None:
+def test_callbacks_that_make_an_env_spoil_its_memory_change_nothing():
     for event in ("on_episode_step", "on_episode_start", "on_episode_end"):
-        settings: dict[str, Any] = {f"callbacks_{event}": spoil_envs}
+        settings = {f"callbacks_{event}": spoil_envs}
         assert outcome(Views, {}, **settings) == outcome(Fresh, {}, **settings)
 
 
-def test_without_copies_the_hostile_envs_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_copies_the_hostile_envs_would_show(monkeypatch):
     """A negative control, by nested observations: those are copied by a function."""
     expected = outcome(Fresh, {"nested": True})
     monkeypatch.setattr(step_loop, "copied", lambda value: value)
@@ -182,7 +179,7 @@ def test_without_copies_the_hostile_envs_would_show(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_a_cart_pole_with_two_buffers_learns_as_any_other() -> None:
+def test_a_cart_pole_with_two_buffers_learns_as_any_other():
     curves = []
     for env, context in ((Fresh, {}), *HOSTILE.values()):
         made = config(env, context).training(
@@ -220,18 +217,18 @@ class Adding(gymnasium.Env[Any, Any]):
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context):
         self.action_space = context["space"]
         self.writes = context["writes"]
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.total, self.steps = self.np_random.normal(), 0
         return np.array([self.total], np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
-        flat: Any = spaces.flatten(self.action_space, action)
+        flat = spaces.flatten(self.action_space, action)
         self.total = 0.5 * self.total + float(np.dot(flat, np.arange(1, len(flat) + 1)))
         if self.writes:
             spoil(action)
@@ -239,7 +236,7 @@ class Adding(gymnasium.Env[Any, Any]):
         return np.array([self.total], np.float32), reward, False, self.steps >= 9, {}
 
 
-def spoil(value: Any) -> None:
+def spoil(value):
     """Writes into every array of a value."""
     if isinstance(value, dict):
         value = tuple(value.values())
@@ -250,9 +247,7 @@ def spoil(value: Any) -> None:
         value[...] = 1
 
 
-def halves(
-    space: Any, *, writes: bool, restored: bool, folder: Any, **settings: Any
-) -> list[bytes]:
+def halves(space, *, writes, restored, folder, **settings):
     """An iteration in the middle of an episode, and two more, restored in between if wanted."""
     made = config(
         Adding,
@@ -273,7 +268,7 @@ def halves(
         return rest(algo)
 
 
-def rest(algo: Any) -> list[bytes]:
+def rest(algo):
     results = [algo.train() for _ in range(2)]
     assert results[-1]["fault_tolerance/num_episodes_lost_lifetime"] == 0
     sample = [episode.get_state() for episode in algo.env_runner.sample(num_timesteps=30)]
@@ -281,12 +276,12 @@ def rest(algo: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("space", ACTION_SPACES.values(), ids=ACTION_SPACES)
-def test_an_env_that_writes_into_its_action_changes_nothing(space: Any, tmp_path: Any) -> None:
+def test_an_env_that_writes_into_its_action_changes_nothing(space, tmp_path):
     expected = halves(space, writes=False, restored=False, folder=tmp_path / "1")
     assert halves(space, writes=True, restored=True, folder=tmp_path / "2") == expected
 
 
-def spoil_records(episode: Any, **_: Any) -> None:
+def spoil_records(episode, **_):
     """Writes into the newest step of a running episode, in place and by a setter."""
     spoil(episode.get_observations(-1))
     if len(episode):
@@ -297,10 +292,10 @@ def spoil_records(episode: Any, **_: Any) -> None:
 @pytest.mark.parametrize("event", ["on_episode_start", "on_episode_step"])
 @pytest.mark.parametrize("name", ["MultiBinary", "nested"])
 def test_a_callback_that_writes_into_a_running_episode_changes_its_record_alone(
-    name: str, event: str, tmp_path: Any
-) -> None:
-    space: Any = ACTION_SPACES[name]
-    settings: dict[str, Any] = {f"callbacks_{event}": spoil_records}
+    name, event, tmp_path
+):
+    space = ACTION_SPACES[name]
+    settings = {f"callbacks_{event}": spoil_records}
     ran = [
         halves(space, writes=False, restored=restored, folder=tmp_path / str(restored), **settings)
         for restored in (False, True)
@@ -311,9 +306,9 @@ def test_a_callback_that_writes_into_a_running_episode_changes_its_record_alone(
 # ---- copies
 
 
-def test_a_copy_shares_no_memory_and_keeps_classes_and_values() -> None:
+def test_a_copy_shares_no_memory_and_keeps_classes_and_values():
     marker = object()
-    value: dict[str, Any] = {
+    value = {
         "array": np.arange(3.0),
         "parts": ([np.zeros(2)], {"deep": np.ones(1)}, {1, 2}),
         "marker": marker,
@@ -330,8 +325,8 @@ def test_a_copy_shares_no_memory_and_keeps_classes_and_values() -> None:
     assert encode({**copy, "marker": None}) == expected
 
 
-def test_an_info_that_holds_itself_is_copied_as_far_as_that_goes() -> None:
-    info: dict[str, Any] = {"one": 1}
+def test_an_info_that_holds_itself_is_copied_as_far_as_that_goes():
+    info = {"one": 1}
     info["self"] = info
     copy = copied_info(info)
     assert copy is not info

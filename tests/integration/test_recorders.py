@@ -1,11 +1,7 @@
 """Recordings of real runs: the same files whatever happens to the processes that write them."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,20 +13,20 @@ from callbacks import CallbackConfigError, CallbackError, EpisodeRecorder, Video
 from callbacks import load_episode as load
 from callbacks.ready_made import recorders as video_recorder
 from tests.small_runs import small_ppo
-from trainer import PPO, PPOConfig
+from trainer import PPO
 from trainer.testing.envs import CountdownEnv, FailingEnv
 
 
 class DrawnEnv(CountdownEnv):
     """A CountdownEnv whose frames show, in their first pixel, how many steps were made."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.render_mode = env_config.get("render_mode")
         self.metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}
         self.num_frames = 0
 
-    def render(self) -> Any:
+    def render(self):
         self.num_frames += 1
         frame = np.zeros((16, 16, 3), np.uint8)
         frame[0, 0, 0] = self.steps
@@ -40,44 +36,43 @@ class DrawnEnv(CountdownEnv):
 class NestedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A CountdownEnv whose observations are a dict."""
 
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         super().__init__(CountdownEnv(env_config))
         self.observation_space = spaces.Dict({"inner": self.env.observation_space})
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         observation, info = super().reset(**options)
         return {"inner": observation}, info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, *rest = super().step(action)
         return ({"inner": observation}, *rest)
 
 
 def config(
-    callbacks: Any, *, num_env_runners: int = 0, num_envs: int = 2, env: Any = CountdownEnv,
-    **settings: Any,
-) -> PPOConfig:  # fmt: skip
+    callbacks, *, num_env_runners=0, num_envs=2, env=CountdownEnv,
+    **settings):  # fmt: skip
     made = small_ppo(num_env_runners, env=env, num_envs_per_env_runner=num_envs, seed=11)
     made.training(train_batch_size=30, minibatch_size=30, model={"fcnet_hiddens": [4]})
     return made.callbacks(callbacks).update_from_dict(settings)
 
 
-def recordings(directory: Path) -> dict[str, bytes]:
+def recordings(directory):
     """The content of every file of a directory by its name."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
-def recorded(directory: Path, *, num_iterations: int = 3, **how: Any) -> dict[str, bytes]:
+def recorded(directory, *, num_iterations=3, **how):
     with config(EpisodeRecorder(directory, columns=["action_logp"]), **how).build_algo() as algo:
         for _ in range(num_iterations):
             algo.train()
     return recordings(directory)
 
 
-def test_recordings_are_what_was_played_and_can_be_played_again(tmp_path: Path) -> None:
-    ended: dict[str, Any] = {}
+def test_recordings_are_what_was_played_and_can_be_played_again(tmp_path):
+    ended = {}
 
-    def note(episode: Any, prev_episode_chunks: Any) -> None:
+    def note(episode, prev_episode_chunks):
         ended[episode.id_] = (episode.get_return(), episode.t, len(prev_episode_chunks))
 
     made = config(EpisodeRecorder(tmp_path)).callbacks(on_episode_end=note)
@@ -96,7 +91,7 @@ def test_recordings_are_what_was_played_and_can_be_played_again(tmp_path: Path) 
 
 
 @pytest.mark.process
-def test_runners_write_the_same_files_however_slots_are_spread(tmp_path: Path) -> None:
+def test_runners_write_the_same_files_however_slots_are_spread(tmp_path):
     alone = recorded(tmp_path / "0", num_envs=4)
     assert len(alone) > 4
     assert recorded(tmp_path / "1", num_env_runners=1, num_envs=4) == alone
@@ -104,7 +99,7 @@ def test_runners_write_the_same_files_however_slots_are_spread(tmp_path: Path) -
 
 
 @pytest.mark.process
-def test_a_runner_killed_while_it_plays_changes_no_byte_of_the_recordings(tmp_path: Path) -> None:
+def test_a_runner_killed_while_it_plays_changes_no_byte_of_the_recordings(tmp_path):
     armed = tmp_path / "armed"
     fault = {"where": "step", "how": "kill", "at_step": 8, "armed_file": str(armed)}
     found = []
@@ -123,10 +118,8 @@ def test_a_runner_killed_while_it_plays_changes_no_byte_of_the_recordings(tmp_pa
 
 
 @pytest.mark.parametrize("num_made_again", [0, 1])
-def test_a_resumed_run_goes_on_writing_and_keeping_the_newest_files(
-    tmp_path: Path, num_made_again: int
-) -> None:
-    def recorder(name: str) -> EpisodeRecorder:
+def test_a_resumed_run_goes_on_writing_and_keeping_the_newest_files(tmp_path, num_made_again):
+    def recorder(name):
         return EpisodeRecorder(tmp_path / name, max_episodes=3)
 
     with config(recorder("whole")).build_algo() as algo:
@@ -147,7 +140,7 @@ def test_a_resumed_run_goes_on_writing_and_keeping_the_newest_files(
     assert recordings(tmp_path / "parts") == recordings(tmp_path / "whole")
 
 
-def test_only_chosen_episodes_of_the_evaluation_are_recorded(tmp_path: Path) -> None:
+def test_only_chosen_episodes_of_the_evaluation_are_recorded(tmp_path):
     recorder = EpisodeRecorder(tmp_path, every=2, evaluation=True)
     made = config(recorder, evaluation_interval=1, evaluation_duration=5)
     with made.build_algo() as algo:
@@ -158,7 +151,7 @@ def test_only_chosen_episodes_of_the_evaluation_are_recorded(tmp_path: Path) -> 
     assert result["evaluation/env_runners/episode_recorder/num_written"] == 3
 
 
-def test_nested_observations_of_a_run_are_recorded_leaf_by_leaf(tmp_path: Path) -> None:
+def test_nested_observations_of_a_run_are_recorded_leaf_by_leaf(tmp_path):
     nested = recorded(tmp_path / "nested", env=NestedEnv)
     plain = recorded(tmp_path / "plain")
     assert len(nested.keys() & plain.keys()) > 3
@@ -172,10 +165,8 @@ def test_nested_observations_of_a_run_are_recorded_leaf_by_leaf(tmp_path: Path) 
 # ---- videos
 
 
-def test_without_the_optional_package_the_recorder_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str, *, user: str, extra: str) -> Any:
+def test_without_the_optional_package_the_recorder_cannot_be_made(tmp_path, monkeypatch):
+    def missing(name, *, user, extra):
         raise ImportError(f"{user} needs {name} from {extra}")
 
     monkeypatch.setattr(video_recorder, "optional_module", missing)
@@ -186,14 +177,14 @@ def test_without_the_optional_package_the_recorder_cannot_be_made(
 
 
 @pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def saved(monkeypatch):
     """Videos by file name as (first pixels of their frames, frames per second); nothing is encoded.
 
     The encoder is the one part that needs the optional package.
     """
-    videos: dict[str, Any] = {}
+    videos = {}
 
-    def save(frames: Any, path: Path, *, fps: int) -> None:
+    def save(frames, path, *, fps):
         videos[path.name.removeprefix(".").removesuffix(".part")] = (
             [int(frame[0, 0, 0]) for frame in frames],
             fps,
@@ -208,7 +199,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 RENDERED = {"render_mode": "rgb_array"}
 
 
-def test_a_video_shows_the_reset_and_every_step(tmp_path: Path, saved: dict[str, Any]) -> None:
+def test_a_video_shows_the_reset_and_every_step(tmp_path, saved):
     made = config(
         VideoRecorder(tmp_path, every=2),
         env=DrawnEnv,
@@ -232,12 +223,10 @@ def test_a_video_shows_the_reset_and_every_step(tmp_path: Path, saved: dict[str,
     assert counts == {"num_written": 2, "num_failed": 0}
 
 
-def test_videos_of_training_survive_cuts_and_iterations_made_again(
-    tmp_path: Path, saved: dict[str, Any]
-) -> None:
-    samples: list[int] = []
+def test_videos_of_training_survive_cuts_and_iterations_made_again(tmp_path, saved):
+    samples = []
 
-    def interrupt() -> None:
+    def interrupt():
         samples.append(1)
         if len(samples) == 3:
             raise KeyboardInterrupt
@@ -257,7 +246,7 @@ def test_videos_of_training_survive_cuts_and_iterations_made_again(
         assert fps == 9
 
 
-def test_a_video_ends_after_so_many_frames(tmp_path: Path, saved: dict[str, Any]) -> None:
+def test_a_video_ends_after_so_many_frames(tmp_path, saved):
     recorder = VideoRecorder(tmp_path, max_frames=3, max_episodes=2)
     made = config(recorder, env=DrawnEnv, env_config=RENDERED, evaluation_duration=4)
     with made.build_algo() as algo:
@@ -267,7 +256,7 @@ def test_a_video_ends_after_so_many_frames(tmp_path: Path, saved: dict[str, Any]
 
 
 @pytest.mark.process
-def test_no_video_is_written_of_an_episode_whose_frames_were_lost(tmp_path: Path) -> None:
+def test_no_video_is_written_of_an_episode_whose_frames_were_lost(tmp_path):
     pytest.importorskip("moviepy")
     recorder = VideoRecorder(tmp_path, evaluation=False)
     made = config(
@@ -283,9 +272,7 @@ def test_no_video_is_written_of_an_episode_whose_frames_were_lost(tmp_path: Path
     assert list(recordings(tmp_path)) == ["training-0-1.mp4"]
 
 
-def test_no_video_is_written_of_an_episode_that_was_put_ahead_of_its_frames(
-    tmp_path: Path, saved: dict[str, Any]
-) -> None:
+def test_no_video_is_written_of_an_episode_that_was_put_ahead_of_its_frames(tmp_path, saved):
     made = config(
         VideoRecorder(tmp_path / "videos", evaluation=False), num_envs=1, env=DrawnEnv,
         train_batch_size=3, minibatch_size=3,
@@ -304,9 +291,7 @@ def test_no_video_is_written_of_an_episode_that_was_put_ahead_of_its_frames(
 
 
 @pytest.mark.parametrize("mode", [None, "ansi"])
-def test_an_env_that_cannot_be_recorded_is_refused_before_it_is_played(
-    tmp_path: Path, saved: dict[str, Any], mode: str | None
-) -> None:
+def test_an_env_that_cannot_be_recorded_is_refused_before_it_is_played(tmp_path, saved, mode):
     recorder = VideoRecorder(tmp_path, evaluation=False)
     made = config(recorder, env=DrawnEnv, env_config={"render_mode": mode})
     with pytest.raises(CallbackError) as caught:
@@ -316,9 +301,9 @@ def test_an_env_that_cannot_be_recorded_is_refused_before_it_is_played(
         assert word in str(caught.value)
 
 
-def test_a_render_that_gives_no_frame_is_named(tmp_path: Path, saved: dict[str, Any]) -> None:
+def test_a_render_that_gives_no_frame_is_named(tmp_path, saved):
     class Flat(DrawnEnv):
-        def render(self) -> Any:
+        def render(self):
             return np.zeros((4, 4))
 
     recorder = VideoRecorder(tmp_path, evaluation=False)
@@ -327,10 +312,8 @@ def test_a_render_that_gives_no_frame_is_named(tmp_path: Path, saved: dict[str, 
         algo.train()
 
 
-def test_an_encoder_that_fails_does_not_stop_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: dict[str, Any]
-) -> None:
-    def fails(*args: Any, **kwargs: Any) -> None:
+def test_an_encoder_that_fails_does_not_stop_training(tmp_path, monkeypatch, saved):
+    def fails(*args, **kwargs):
         raise RuntimeError("no encoder")
 
     monkeypatch.setattr(video_recorder, "_save", fails)
@@ -343,9 +326,7 @@ def test_an_encoder_that_fails_does_not_stop_training(
 
 @pytest.mark.process
 @pytest.mark.parametrize("evaluation_num_env_runners", [0, 1])
-def test_real_videos_are_written_through_gymnasium(
-    tmp_path: Path, evaluation_num_env_runners: int
-) -> None:
+def test_real_videos_are_written_through_gymnasium(tmp_path, evaluation_num_env_runners):
     moviepy = pytest.importorskip("moviepy")
     made = config(
         VideoRecorder(tmp_path),

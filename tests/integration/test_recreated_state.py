@@ -1,7 +1,5 @@
 """A runner that replaces another knows all that a runner that was never lost would know."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -16,19 +14,19 @@ pytestmark = pytest.mark.process
 class WithTask(CountdownEnv, TaskSettableEnv[Any, Any]):
     """Its task is a number that changes nothing."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__({"min_length": 6})
         self.context = env_config
         self._task = 0
 
-    def get_task(self) -> int:
+    def get_task(self):
         return self._task
 
-    def set_task(self, task: int) -> None:
+    def set_task(self, task):
         self._task = task
 
 
-def known(env_runner: Any) -> dict[str, Any]:
+def known(env_runner):
     """What a runner holds, as plain data."""
     player = env_runner._player
     encoder, strategy = player.policy._encoder, player.policy.strategy
@@ -47,25 +45,25 @@ def known(env_runner: Any) -> dict[str, Any]:
     }
 
 
-def is_recreated(env_runner: Any) -> list[bool]:
+def is_recreated(env_runner):
     contexts = env_runner.env.contexts
     made = [env.unwrapped.context for env in env_runner.env.envs]
     assert [c.recreated_worker for c in made] == [c.recreated_worker for c in contexts]
     return [context.recreated_worker for context in contexts]
 
 
-def ppo() -> Any:
+def ppo():
     made = PPOConfig().training(minibatch_size=30, num_epochs=1)
     return made.training(train_batch_size=60, model={"fcnet_hiddens": [8]})
 
 
-def dqn() -> Any:
+def dqn():
     made = DQNConfig().training(num_steps_sampled_before_learning_starts=0)
     return made.training(train_batch_size=8, model={"fcnet_hiddens": [8]})
 
 
-def built(make: Any, told: list[Any]) -> Any:
-    def ask_them(env_runner_group: Any, env_runner_indices: list[int], is_evaluation: bool) -> None:
+def built(make, told):
+    def ask_them(env_runner_group, env_runner_indices, is_evaluation):
         answers = env_runner_group.foreach_env_runner(
             lambda env_runner: env_runner.worker_index,
             remote_worker_ids=env_runner_indices,
@@ -87,8 +85,8 @@ def built(make: Any, told: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("make", [ppo, pytest.param(dqn, marks=pytest.mark.slow)])
-def test_a_replacement_is_never_stale(make: Any) -> None:
-    told: list[Any] = []
+def test_a_replacement_is_never_stale(make):
+    told = []
     with built(make, told) as algo:
         for _ in range(3):
             algo.train()

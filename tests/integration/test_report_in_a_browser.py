@@ -1,10 +1,7 @@
 """The report as people see it: opened in a headless browser, text read, pictures looked at."""
 
-from __future__ import annotations
-
 import json
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def program() -> str:
+def program():
     found = find_browser()
     if found is None:
         pytest.skip(
@@ -26,7 +23,7 @@ def program() -> str:
     return found
 
 
-def write_runs(folder: Path) -> list[Path]:
+def write_runs(folder):
     """Five seeds of two algorithms, as `train` writes them; noisy, and crossing each other."""
     paths = []
     rng = np.random.default_rng(0)
@@ -72,9 +69,7 @@ CUT = """
 
 
 @pytest.mark.slow
-def test_a_report_is_rendered_with_text_and_curves_that_do_not_overlap(
-    program: str, tmp_path: Path
-) -> None:
+def test_a_report_is_rendered_with_text_and_curves_that_do_not_overlap(program, tmp_path):
     for package in ("matplotlib", "jinja2"):
         pytest.importorskip(package)
     labels = ["PPO"] * 5 + ["DQN"] * 5

@@ -1,11 +1,8 @@
 """Result loggers in real runs: resumed, undone, blocked, killed; and those of the command line."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,31 +26,31 @@ ROOT = Path(__file__).parents[2]
 class Late(RLlibCallback):
     """Logs a metric from iteration 5 on."""
 
-    def on_train_result(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, metrics_logger, **kwargs):
         if algorithm.training_iteration >= 5:
             metrics_logger.log_value("late", algorithm.training_iteration, window=1)
 
 
-def config(*callbacks: Any, **settings: Any) -> PPOConfig:
+def config(*callbacks, **settings):
     made = small_ppo(env="CartPole-v1", num_slots=1, batch=40, callbacks=list(callbacks))
     return made.update_from_dict(settings)
 
 
-def loggers(folder: Path) -> list[Any]:
+def loggers(folder):
     return [Late, JSONLinesLogger(folder / "results.jsonl"), CSVLogger(folder / "results.csv")]
 
 
-def train(algo: PPO, iterations: int) -> list[Any]:
+def train(algo, iterations):
     return [algo.train() for _ in range(iterations)]
 
 
-def rows(folder: Path) -> list[str]:
+def rows(folder):
     """The rows of the JSON lines without times, as text."""
     lines = (folder / "results.jsonl").read_text().splitlines()
     return [json.dumps(comparable(json.loads(line))) for line in lines]
 
 
-def table(folder: Path) -> list[list[str]]:
+def table(folder):
     """The cells of the table, header included, without the columns that depend on the clock."""
     with (folder / "results.csv").open(newline="") as file:
         cells = list(csv.reader(file, strict=True))
@@ -67,7 +64,7 @@ def table(folder: Path) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory):
     """The files of a run of seven iterations that nothing happened to."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with config(*loggers(folder)).build_algo() as algo:
@@ -76,11 +73,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def as_json(results: list[Any]) -> list[Any]:
-    return json.loads(json.dumps(results, default=str).replace("NaN", "null"))  # type: ignore[no-any-return]
+def as_json(results):
+    return json.loads(json.dumps(results, default=str).replace("NaN", "null"))
 
 
-def test_a_metric_of_iteration_5_has_its_column_and_earlier_rows_stay(undisturbed: Path) -> None:
+def test_a_metric_of_iteration_5_has_its_column_and_earlier_rows_stay(undisturbed):
     header, *lines = table(undisturbed)
     assert [line[header.index("training_iteration")] for line in lines] == list("1234567")
     late = [line[header.index("late")] for line in lines]
@@ -91,9 +88,7 @@ def test_a_metric_of_iteration_5_has_its_column_and_earlier_rows_stay(undisturbe
 
 
 @pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.process)])
-def test_files_of_a_resumed_run_equal_those_of_an_undisturbed_one(
-    undisturbed: Path, runners: int, tmp_path: Path
-) -> None:
+def test_files_of_a_resumed_run_equal_those_of_an_undisturbed_one(undisturbed, runners, tmp_path):
     with config(*loggers(tmp_path), num_env_runners=runners).build_algo() as algo:
         train(algo, 3)
         algo.save_to_path(tmp_path / "checkpoint")
@@ -110,13 +105,11 @@ def test_files_of_a_resumed_run_equal_those_of_an_undisturbed_one(
     assert files == ["checkpoint", "results.csv", "results.csv.bookmark", "results.jsonl"]
 
 
-def rows_or_torn(folder: Path) -> list[str]:
+def rows_or_torn(folder):
     return (folder / "results.jsonl").read_text().splitlines()
 
 
-def test_a_restore_into_an_older_state_in_the_same_process_replaces_rows(
-    undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_restore_into_an_older_state_in_the_same_process_replaces_rows(undisturbed, tmp_path):
     with config(*loggers(tmp_path)).build_algo() as algo:
         train(algo, 2)
         algo.save_to_path(tmp_path / "checkpoint")
@@ -138,19 +131,17 @@ SMALL = [
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *SMALL, "--run-dir", "run", "--stop-iterations", "2"]) == 0
     return tmp_path / "run"
 
 
-def resume() -> None:
+def resume():
     assert main(["resume", "run", "--stop-iterations", "3"]) == 0
 
 
-def test_a_deleted_results_file_is_told_when_a_run_is_resumed(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_deleted_results_file_is_told_when_a_run_is_resumed(run, caplog):
     (run / "results.jsonl").unlink()
     resume()
     (message,) = caplog.messages
@@ -159,9 +150,7 @@ def test_a_deleted_results_file_is_told_when_a_run_is_resumed(
     assert [json.loads(row)["training_iteration"] for row in rows(run)] == [3]
 
 
-def test_bytes_that_are_no_text_are_dropped_when_a_run_is_resumed(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bytes_that_are_no_text_are_dropped_when_a_run_is_resumed(run, caplog):
     before = rows(run)
     with (run / "results.jsonl").open("ab") as file:
         file.write(b"\xff\xfe torn")
@@ -172,9 +161,7 @@ def test_bytes_that_are_no_text_are_dropped_when_a_run_is_resumed(
     assert "not written to its end" in message
 
 
-def test_damage_within_the_results_is_told_when_a_run_is_resumed(
-    run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_within_the_results_is_told_when_a_run_is_resumed(run, caplog):
     path = run / "results.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"\xff" + lines[0] + lines[1])
@@ -185,12 +172,10 @@ def test_damage_within_the_results_is_told_when_a_run_is_resumed(
     assert "1 lines of" in caplog.messages[0]
 
 
-def test_results_that_cannot_be_written_end_the_run_with_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_that_cannot_be_written_end_the_run_with_one_message(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    def refuse(path: Path, line: bytes) -> None:
+    def refuse(path, line):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(rows_file, "append_to", refuse)
@@ -201,7 +186,7 @@ def test_results_that_cannot_be_written_end_the_run_with_one_message(
     assert "local-trainer resume run" in message
 
 
-def test_a_repeated_evaluation_is_no_point_in_tables_and_curves(tmp_path: Path) -> None:
+def test_a_repeated_evaluation_is_no_point_in_tables_and_curves(tmp_path):
     made = (
         PPOConfig()
         .environment(CountdownEnv)

@@ -1,14 +1,11 @@
 """What `train()` returns: keys that are described, NaN where nothing is known, users' values."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import pickle
 import signal
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ import pytest
 from callbacks import DefaultCallbacks
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import PPOConfig, ResultDict
+from trainer import ResultDict
 from trainer.env_runners import episode_player
 from trainer.metrics import comparable
 from trainer.metrics.result import STANDARD_KEYS, describe
@@ -24,14 +21,14 @@ from trainer.rllib_names.metrics import OLD_KEYS
 from trainer.testing.envs import CountdownEnv
 
 
-def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+def config(num_env_runners=0, **settings):
     return small_ppo(num_env_runners, num_envs_per_env_runner=2, batch=40, **settings)
 
 
 LONG = {"min_length": 500, "max_length": 500}
 
 
-def always_in(method: str, *owners: str) -> list[str]:
+def always_in(method, *owners):
     """The standard keys that every result of a method has, or that come with some learner."""
     return [
         key.pattern.replace("learners/*", "learners/default_policy")
@@ -42,7 +39,7 @@ def always_in(method: str, *owners: str) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_results_hold_exactly_the_standard_keys(num_env_runners: int) -> None:
+def test_results_hold_exactly_the_standard_keys(num_env_runners):
     settings = {"evaluation_duration": 2}
     with config(num_env_runners, **settings).build_algo() as algo:
         results = [algo.train()]
@@ -62,12 +59,12 @@ def test_results_hold_exactly_the_standard_keys(num_env_runners: int) -> None:
 
 
 class SetsByPath(DefaultCallbacks):
-    def on_train_result(self, *, result: dict[str, Any], **_: Any) -> None:
+    def on_train_result(self, *, result, **_):
         result["env_runners/num_env_steps_sampled"] = 1  # a key of its own, beside the standard one
         result["mine/alone"] = 2
 
 
-def test_two_values_with_one_path_are_told_once_by_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_values_with_one_path_are_told_once_by_name(caplog):
     with config().callbacks(SetsByPath).build_algo() as algo:
         results = [algo.train(), algo.train()]
     assert [result.flat()["mine/alone"] for result in results] == [2, 2]
@@ -76,17 +73,17 @@ def test_two_values_with_one_path_are_told_once_by_name(caplog: pytest.LogCaptur
     assert "'env_runners/num_env_steps_sampled'" in told[0]
 
 
-def test_before_anything_was_played_every_key_is_there() -> None:
+def test_before_anything_was_played_every_key_is_there():
     with config(env_config=LONG).build_algo() as algo:
         result = algo.train()
     for path in always_in("train", "PPO learner"):
         assert path in result, path
 
 
-def test_evaluate_returns_a_result_that_answers_paths_and_old_keys() -> None:
-    seen: list[Any] = []
+def test_evaluate_returns_a_result_that_answers_paths_and_old_keys():
+    seen = []
 
-    def look(evaluation_metrics: Any) -> None:
+    def look(evaluation_metrics):
         seen.append(evaluation_metrics["env_runners/episode_return_mean"])
         evaluation_metrics["env_runners"]["mine"] = 1
 
@@ -106,13 +103,13 @@ def test_evaluate_returns_a_result_that_answers_paths_and_old_keys() -> None:
     assert str(evaluation).startswith("env_runners/episode_return_mean")
 
 
-def test_metrics_below_or_under_standard_keys_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    def in_runners(metrics_logger: Any) -> None:
+def test_metrics_below_or_under_standard_keys_are_named(caplog):
+    def in_runners(metrics_logger):
         metrics_logger.log_value("episode_return_mean/mine", 1)
         metrics_logger.log_value("agent_episode_return_mean/mine", 2.0)
         metrics_logger.log_value("num_episodes_lifetime", 3)
 
-    def late(metrics_logger: Any) -> None:
+    def late(metrics_logger):
         for name in ("training_iteration/mine", "config/mine", "timers/mine"):
             metrics_logger.log_value(name, 4.0)
 
@@ -139,20 +136,20 @@ def test_metrics_below_or_under_standard_keys_are_named(caplog: pytest.LogCaptur
 class OldMetrics(DefaultCallbacks):
     """Reports in the way of RLlib's old stack."""
 
-    def on_episode_start(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_start(self, *, episode, **_):
         episode.user_data["steps"] = []
 
-    def on_episode_step(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_step(self, *, episode, **_):
         episode.user_data["steps"].append(episode.length)
 
-    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, **_):
         episode.custom_metrics["last_step"] = episode.user_data["steps"][-1]
         episode.hist_data["steps"] = episode.user_data["steps"]
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_env_runners", [0, 2])
-def test_old_custom_metrics_come_out_in_both_places(num_env_runners: int) -> None:
+def test_old_custom_metrics_come_out_in_both_places(num_env_runners):
     with config(num_env_runners).callbacks(OldMetrics).build_algo() as algo:
         results = [algo.train() for _ in range(2)]
         evaluation = algo.evaluate()
@@ -171,7 +168,7 @@ def test_old_custom_metrics_come_out_in_both_places(num_env_runners: int) -> Non
     assert evaluation["custom_metrics"]["last_step_mean"] == evaluation["episode_len_mean"]
 
 
-def test_old_custom_metrics_can_be_kept_as_lists() -> None:
+def test_old_custom_metrics_can_be_kept_as_lists():
     algo_config = config(keep_per_episode_custom_metrics=True).callbacks(OldMetrics)
     with algo_config.build_algo() as algo:
         result = algo.train()
@@ -179,8 +176,8 @@ def test_old_custom_metrics_can_be_kept_as_lists() -> None:
     assert result["custom_metrics"] == {"last_step": lengths}
 
 
-def test_negative_control_a_users_key_is_not_described() -> None:
-    def log(metrics_logger: Any) -> None:
+def test_negative_control_a_users_key_is_not_described():
+    def log(metrics_logger):
         metrics_logger.log_value("my_own", 1)
 
     with config().callbacks(on_episode_end=log).build_algo() as algo:
@@ -189,7 +186,7 @@ def test_negative_control_a_users_key_is_not_described() -> None:
     assert describe("env_runners/my_own") is None
 
 
-def test_before_an_episode_has_ended_its_numbers_are_nan_and_their_count_is_zero() -> None:
+def test_before_an_episode_has_ended_its_numbers_are_nan_and_their_count_is_zero():
     with config(env_config=LONG).build_algo() as algo:
         result = algo.train()
     for name in ("episode_return_mean", "episode_return_min", "episode_return_max",
@@ -201,7 +198,7 @@ def test_before_an_episode_has_ended_its_numbers_are_nan_and_their_count_is_zero
     assert not result["episode_reward_mean"] >= 450, "comparisons with NaN are False"
 
 
-def test_counts_are_exact_and_lifetimes_grow() -> None:
+def test_counts_are_exact_and_lifetimes_grow():
     with config().build_algo() as algo:
         results = [algo.train() for _ in range(3)]
     for number, result in enumerate(results, start=1):
@@ -221,7 +218,7 @@ def test_counts_are_exact_and_lifetimes_grow() -> None:
     assert results[-1]["env_runners/episode_return_mean"] == pytest.approx(sum(ended) / len(ended))
 
 
-def test_an_iteration_lasts_until_enough_was_sampled_and_trained() -> None:
+def test_an_iteration_lasts_until_enough_was_sampled_and_trained():
     with config(min_sample_timesteps_per_iteration=100).build_algo() as algo:
         result = algo.train()
         assert algo.counters.num_training_steps == 3
@@ -231,8 +228,8 @@ def test_an_iteration_lasts_until_enough_was_sampled_and_trained() -> None:
         assert algo.train()["learners/__all_modules__/num_env_steps_trained"] == 80
 
 
-def test_values_logged_in_on_train_result_appear_in_the_same_result() -> None:
-    def log(metrics_logger: Any, result: Any, algorithm: Any) -> None:
+def test_values_logged_in_on_train_result_appear_in_the_same_result():
+    def log(metrics_logger, result, algorithm):
         metrics_logger.log_value("iteration", algorithm.training_iteration)
         metrics_logger.log_value(("nested", "steps"), result["num_env_steps_sampled_lifetime"])
         metrics_logger.log_value("total", 1, reduce="sum", clear_on_reduce=False)
@@ -248,8 +245,8 @@ def test_values_logged_in_on_train_result_appear_in_the_same_result() -> None:
 
 
 @pytest.mark.process
-def test_images_and_percentiles_travel_from_runners_to_results() -> None:
-    def log(metrics_logger: Any, episode: Any, env_runner: Any) -> None:
+def test_images_and_percentiles_travel_from_runners_to_results():
+    def log(metrics_logger, episode, env_runner):
         image = np.full((4, 3), env_runner.worker_index, np.uint8)
         metrics_logger.log_value(("maps", "heat"), image, reduce=None)
         metrics_logger.log_value(
@@ -258,7 +255,7 @@ def test_images_and_percentiles_travel_from_runners_to_results() -> None:
 
     with config(2).callbacks(on_episode_end=log).build_algo() as algo:
         results = [algo.train() for _ in range(2)]
-    lengths: list[int] = []
+    lengths = []
     for result in results:
         heat = result["env_runners/maps/heat"]
         assert len(heat) == result["env_runners/num_episodes"]
@@ -271,11 +268,11 @@ def test_images_and_percentiles_travel_from_runners_to_results() -> None:
     assert "maps" not in str(results[0])
 
 
-def test_users_keys_stand_beside_the_standard_ones_of_every_section() -> None:
+def test_users_keys_stand_beside_the_standard_ones_of_every_section():
     sections = ("env_runners", "learners/default_policy", "timers", "fault_tolerance", "evaluation",
                 "evaluation/env_runners")  # fmt: skip
 
-    def log(metrics_logger: Any) -> None:
+    def log(metrics_logger):
         for section in sections:
             metrics_logger.log_value(f"{section}/mine", 1, min_max=False)
         metrics_logger.log_value("timers/training_iteration", -1, min_max=False)
@@ -290,10 +287,10 @@ def test_users_keys_stand_beside_the_standard_ones_of_every_section() -> None:
     assert results[0]["timers/training_iteration"] > 0  # a standard value stays
 
 
-def test_changes_of_a_result_are_returned_and_do_not_leak_into_the_next() -> None:
-    before: list[Any] = []
+def test_changes_of_a_result_are_returned_and_do_not_leak_into_the_next():
+    before = []
 
-    def change(result: Any) -> None:
+    def change(result):
         before.append(encode({**comparable(result), "learners": None, "env_runners": None}))
         result["mine"] = "added"
         result["training_iteration"] = -1
@@ -316,18 +313,18 @@ def test_changes_of_a_result_are_returned_and_do_not_leak_into_the_next() -> Non
     assert b"mine" not in before[1]
 
 
-def test_the_listeners_of_one_result_see_each_others_changes_in_order() -> None:
-    def first(result: Any) -> None:
+def test_the_listeners_of_one_result_see_each_others_changes_in_order():
+    def first(result):
         result["steps"] = ["first"]
 
-    def second(result: Any) -> None:
+    def second(result):
         result["steps"].append("second")
 
     with config().callbacks(on_train_result=[first, second]).build_algo() as algo:
         assert algo.train()["steps"] == ["first", "second"]
 
 
-def test_old_keys_mean_the_same_numbers_and_are_not_listed() -> None:
+def test_old_keys_mean_the_same_numbers_and_are_not_listed():
     with config().build_algo() as algo:
         result = algo.train()
     assert isinstance(result, ResultDict)
@@ -350,7 +347,7 @@ def test_old_keys_mean_the_same_numbers_and_are_not_listed() -> None:
 
 
 @pytest.mark.process
-def test_comparable_leaves_what_equal_runs_share_and_nothing_else() -> None:
+def test_comparable_leaves_what_equal_runs_share_and_nothing_else():
     """A killed runner, another machine and another clock are not part of an outcome."""
     outcomes, dropped = [], []
     for should_kill in (False, True):
@@ -374,7 +371,7 @@ def test_comparable_leaves_what_equal_runs_share_and_nothing_else() -> None:
     assert must_stay.isdisjoint(dropped[0])
 
 
-def test_a_result_can_be_written_as_json_and_pickled() -> None:
+def test_a_result_can_be_written_as_json_and_pickled():
     with config(evaluation_interval=1).build_algo() as algo:
         result = algo.train()
     result.pop("config")
@@ -382,20 +379,20 @@ def test_a_result_can_be_written_as_json_and_pickled() -> None:
     assert pickle.loads(pickle.dumps(result)) == result
 
 
-def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch):
     now, num_resets = [0.0], [0]
 
     class Slow(CountdownEnv):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        def reset(self, *, seed=None, options=None):
             now[0] += 100.0
             num_resets[0] += 1
             return super().reset(seed=seed, options=options)
 
-        def step(self, action: int) -> Any:
+        def step(self, action):
             now[0] += 1.0
             return super().step(action)
 
-    def slow_callback(**_: Any) -> None:
+    def slow_callback(**_):
         now[0] += 1e4
 
     clock = SimpleNamespace(perf_counter=lambda: now[0])
@@ -412,7 +409,7 @@ def test_timers_tell_slow_steps_resets_and_callbacks_apart(monkeypatch: pytest.M
     assert evaluation["env_reset_timer"] == (num_resets[0] - resets) * 100.0
 
 
-def test_a_long_result_has_a_short_repr_and_all_of_it_is_there() -> None:
+def test_a_long_result_has_a_short_repr_and_all_of_it_is_there():
     with config().build_algo() as algo:
         result = algo.train()
     assert len(repr(result)) < 600
@@ -425,7 +422,7 @@ def test_a_long_result_has_a_short_repr_and_all_of_it_is_there() -> None:
     assert len(repr(plain)) > 2_000
 
 
-def test_settings_without_effect_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_without_effect_are_told_once(caplog):
     made = config().resources(num_gpus=1).framework("tf2")
     with made.build_algo():
         pass

@@ -1,17 +1,12 @@
 """Restoring with other settings: they take effect, the rest goes on, and what cannot be is told."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, encode, load_weights
 from tests.resume_cells import Cell, restored
-from trainer import Algorithm
 
 PPO_CELL = Cell("PPO", "own np_random", 0)
 DQN_CELL = Cell("DQN", "CartPole", 0)
@@ -19,7 +14,7 @@ SAC_CELL = Cell("SAC", "own np_random", 0)
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+def saved(tmp_path_factory):
     """Checkpoints after four iterations."""
     folder = tmp_path_factory.mktemp("runs")
     paths = {}
@@ -31,12 +26,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
     return paths
 
 
-def known(algo: Algorithm) -> bytes:
+def known(algo):
     return encode(algo.get_state(not_components=["config", "evaluation"]))
 
 
 @pytest.fixture(scope="module")
-def known_at_save(saved: dict[Cell, str]) -> bytes:
+def known_at_save(saved):
     with restored(saved[PPO_CELL], PPO_CELL) as algo:
         return known(algo)
 
@@ -53,9 +48,8 @@ def known_at_save(saved: dict[Cell, str]) -> bytes:
     ],
 )
 def test_a_setting_takes_effect_and_all_the_rest_is_restored(
-    settings: dict[str, Any], shown: str, expected: Any, saved: dict[Cell, str],
-    known_at_save: bytes,
-) -> None:  # fmt: skip
+    settings, shown, expected, saved,
+    known_at_save):  # fmt: skip
     with restored(saved[PPO_CELL], PPO_CELL, **settings) as algo:
         assert all(algo.config[name] == value for name, value in settings.items())
         if shown != "num of returns":  # its window is a part of the state
@@ -67,9 +61,7 @@ def test_a_setting_takes_effect_and_all_the_rest_is_restored(
         assert {**result.flat(), **told}[shown] == expected
 
 
-def test_settings_that_do_not_change_what_is_computed_leave_the_bytes_alone(
-    saved: dict[Cell, str],
-) -> None:
+def test_settings_that_do_not_change_what_is_computed_leave_the_bytes_alone(saved):
     outcomes = []
     for settings in ({}, {"num_gpus": 0, "log_level": "INFO", "sample_timeout_s": 50.0}):
         with restored(saved[PPO_CELL], PPO_CELL, **settings) as algo:
@@ -78,7 +70,7 @@ def test_settings_that_do_not_change_what_is_computed_leave_the_bytes_alone(
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_seed_that_is_given_is_that_of_all_randomness_to_come(saved: dict[Cell, str]) -> None:
+def test_a_seed_that_is_given_is_that_of_all_randomness_to_come(saved):
     found = {}
     for name, settings in {"own": {}, "same": {"seed": 7}, "other": {"seed": 8}}.items():
         with restored(saved[PPO_CELL], PPO_CELL, **settings) as algo:
@@ -91,14 +83,12 @@ def test_a_seed_that_is_given_is_that_of_all_randomness_to_come(saved: dict[Cell
     assert found["own"][1] != found["other"][1]
 
 
-def test_another_env_config_reaches_the_envs_and_running_episodes_start_anew(
-    saved: dict[Cell, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_env_config_reaches_the_envs_and_running_episodes_start_anew(saved, caplog):
     with restored(saved[PPO_CELL], PPO_CELL, env_config={"push": 3.0}) as algo:
         running = [s for s in algo.get_state()["env_runners"]["slots"] if s["env_seed"] is not None]
         steps = sum(len(chunk) for slot in running for chunk in slot["actions"])
         assert running
-        group: Any = algo.env_runner_group
+        group = algo.env_runner_group
         assert group.foreach_env(lambda env: env.unwrapped.push) == [[3.0] * 4]
         told = algo.train()["fault_tolerance"]
     assert told["num_episodes_lost"] == len(running)
@@ -126,16 +116,12 @@ def test_another_env_config_reaches_the_envs_and_running_episodes_start_anew(
         (SAC_CELL, {"twin_q": False}, "twin_q: the checkpoint has True, this algorithm False"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_restored_is_told_with_both_values(
-    cell: Cell, settings: dict[str, Any], expected: str, saved: dict[Cell, str]
-) -> None:
+def test_what_cannot_be_restored_is_told_with_both_values(cell, settings, expected, saved):
     with pytest.raises(CheckpointMismatchError, match=expected):
         restored(saved[cell], cell, **settings)
 
 
-def test_another_network_of_the_same_shapes_is_told(
-    saved: dict[Cell, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_network_of_the_same_shapes_is_told(saved, caplog):
     same = {"fcnet_hiddens": [8], "fcnet_activation": "tanh", "initializer": "uniform"}
     with caplog.at_level(logging.WARNING):
         restored(saved[PPO_CELL], PPO_CELL, model_config=same).stop()
@@ -147,7 +133,7 @@ def test_another_network_of_the_same_shapes_is_told(
     assert text in caplog.text
 
 
-def test_what_has_moved_on_since_the_start_stays_where_it_is(saved: dict[Cell, str]) -> None:
+def test_what_has_moved_on_since_the_start_stays_where_it_is(saved):
     with restored(saved[PPO_CELL], PPO_CELL, kl_coeff=0.9) as algo:
         assert algo.get_state()["learner"]["learner"]["kl_coeff"] != 0.9
 
@@ -155,7 +141,7 @@ def test_what_has_moved_on_since_the_start_stays_where_it_is(saved: dict[Cell, s
 # ---- parts
 
 
-def test_weights_alone_begin_a_new_run_with_everything_else_fresh(saved: dict[Cell, str]) -> None:
+def test_weights_alone_begin_a_new_run_with_everything_else_fresh(saved):
     weights = load_weights(saved[PPO_CELL])
     with PPO_CELL.config(seed=8).build_algo() as new:
         new.set_weights({"default_policy": weights})
@@ -172,10 +158,8 @@ def test_weights_alone_begin_a_new_run_with_everything_else_fresh(saved: dict[Ce
         assert algo.train()["training_iteration"] == 1
 
 
-def test_weights_go_into_another_algorithm_config_than_the_whole_does(
-    saved: dict[Cell, str],
-) -> None:
-    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter"}
+def test_weights_go_into_another_algorithm_config_than_the_whole_does(saved):
+    settings = {"observation_filter": "MeanStdFilter"}
     with PPO_CELL.config(**settings).build_algo() as algo:
         with pytest.raises(CheckpointMismatchError, match="connectors"):
             algo.restore_from_path(saved[PPO_CELL])
@@ -195,9 +179,7 @@ def test_weights_go_into_another_algorithm_config_than_the_whole_does(
         for component in components
     ],
 )  # fmt: skip
-def test_a_component_alone_changes_nothing_else(
-    cell: Cell, component: str, saved: dict[Cell, str]
-) -> None:
+def test_a_component_alone_changes_nothing_else(cell, component, saved):
     with cell.config(seed=8).build_algo() as algo, restored(saved[cell], cell) as whole:
         before = algo.get_state()
         algo.restore_from_path(saved[cell], component=component)
@@ -208,7 +190,7 @@ def test_a_component_alone_changes_nothing_else(
         algo.train()
 
 
-def _without(state: dict[str, Any], component: str) -> dict[str, Any]:
+def _without(state, component):
     name, _, inner = component.partition("/")
     if not inner:
         return {key: value for key, value in state.items() if key != name}
@@ -217,8 +199,8 @@ def _without(state: dict[str, Any], component: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("component", ["counters", "metrics", "env_runners"])
 def test_parts_that_say_nothing_of_a_network_go_into_an_algorithm_with_another_one(
-    component: str, tmp_path: Path
-) -> None:
+    component, tmp_path
+):
     cell = Cell("PPO", "CartPole", 0)
     with cell.config().build_algo() as algo:
         algo.train()

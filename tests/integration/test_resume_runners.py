@@ -1,10 +1,6 @@
 """A checkpoint in another number of env runners, or of env slots: exact, or told and counted."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +8,7 @@ from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_cells import ALGORITHMS
 from tests.resume_envs import Walk
-from trainer import PPO, Algorithm, CallbackError
+from trainer import PPO, CallbackError
 from trainer.metrics import comparable
 
 pytestmark = pytest.mark.process
@@ -21,14 +17,7 @@ NUM_SLOTS = 8
 NUMBERS_OF_RUNNERS = (0, 1, 2, 4, 8)
 
 
-def built(
-    num_env_runners: int,
-    *,
-    algorithm: str = "PPO",
-    num_slots: int = NUM_SLOTS,
-    callbacks: Any = None,
-    **settings: Any,
-) -> Algorithm:
+def built(num_env_runners, *, algorithm="PPO", num_slots=NUM_SLOTS, callbacks=None, **settings):
     made = (
         ALGORITHMS[algorithm]()
         .environment(Walk)
@@ -41,11 +30,10 @@ def built(
     )
     if callbacks is not None:
         made.callbacks(callbacks)
-    algo: Algorithm = made.update_from_dict(settings).build_algo()
-    return algo
+    return made.update_from_dict(settings).build_algo()
 
 
-def outcome(algo: Algorithm, num_iterations: int = 3) -> bytes:
+def outcome(algo, num_iterations=3):
     """Results and all that is known, save what there is of each runner."""
     results = [comparable(algo.train()) for _ in range(num_iterations)]
     state = algo.get_state(not_components="config")
@@ -53,20 +41,17 @@ def outcome(algo: Algorithm, num_iterations: int = 3) -> bytes:
     return encode([results, state])
 
 
-def slots_of(algo: Algorithm) -> list[dict[str, Any]]:
-    slots: list[dict[str, Any]] = algo.get_state()["env_runners"]["slots"]
-    return slots
+def slots_of(algo):
+    return algo.get_state()["env_runners"]["slots"]
 
 
-def num_steps(slot: dict[str, Any]) -> int:
+def num_steps(slot):
     return sum(len(chunk) for chunk in slot["actions"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_number_of_runners_goes_on_exactly_from_every_other(
-    algorithm: str, tmp_path: Path
-) -> None:
+def test_every_number_of_runners_goes_on_exactly_from_every_other(algorithm, tmp_path):
     expected = {}
     for saving in NUMBERS_OF_RUNNERS:
         with built(saving, algorithm=algorithm) as algo:
@@ -83,7 +68,7 @@ def test_every_number_of_runners_goes_on_exactly_from_every_other(
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """Of four slots in the main process, each in the middle of an episode."""
     path = tmp_path_factory.mktemp("run") / "checkpoint"
     with built(0, num_slots=4) as algo:
@@ -93,13 +78,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_slots_that_there_is_no_room_for_are_told_and_counted(
-    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_slots_that_there_is_no_room_for_are_told_and_counted(saved, tmp_path, caplog):
     class FailOnce(RLlibCallback):
         has_failed = False
 
-        def on_train_result(self, **_: Any) -> None:
+        def on_train_result(self, **_):
             if not FailOnce.has_failed:
                 FailOnce.has_failed = True
                 raise ValueError("on purpose")
@@ -130,7 +113,7 @@ def test_slots_that_there_is_no_room_for_are_told_and_counted(
         assert faults[1]["num_episodes_lost_lifetime"] == 3
 
 
-def test_slots_that_nobody_saved_begin_with_episodes_that_nobody_had(saved: Path) -> None:
+def test_slots_that_nobody_saved_begin_with_episodes_that_nobody_had(saved):
     with built(0, num_slots=6) as algo:
         algo.restore_from_path(saved)
         slots = slots_of(algo)
@@ -143,9 +126,7 @@ def test_slots_that_nobody_saved_begin_with_episodes_that_nobody_had(saved: Path
         assert algo.train()["fault_tolerance/num_episodes_lost"] == 0
 
 
-def test_runners_that_were_added_are_there_after_a_restore(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_runners_that_were_added_are_there_after_a_restore(tmp_path, caplog):
     with built(1, num_slots=2) as algo:
         algo.env_runner_group.add_workers(1)
         outcome(algo, 2)

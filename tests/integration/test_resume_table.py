@@ -3,10 +3,7 @@
 The whole table is slow; a sample of it, with every algorithm and number of runners, is not.
 """
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
 
 import pytest
 
@@ -39,9 +36,7 @@ SAMPLE = [
 ]
 
 
-def expected_and_resumed(
-    cells: list[Cell], folder: Path, num_iterations: int = 10
-) -> list[tuple[Cell, dict[str, str], dict[str, str]]]:
+def expected_and_resumed(cells, folder, num_iterations=10):
     """What a run finds in its second half, and what another process does from a checkpoint.
 
     With the hashes of the checkpoint's files, and of those that the other process saves at once.
@@ -57,16 +52,14 @@ def expected_and_resumed(
     return [(cell, expected[cell.name], resumed[cell.name]) for cell in cells]
 
 
-def test_a_new_process_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_new_process_goes_on_with_the_same_bytes(tmp_path):
     for cell, expected, resumed in expected_and_resumed(SAMPLE, tmp_path, 2):
         assert different(expected, resumed) == [], cell.name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", all_cells(REPEATABLE), ids=lambda cell: cell.name)
-def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(
-    cell: Cell, tmp_path: Path
-) -> None:
+def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(cell, tmp_path):
     [(_, expected, resumed)] = expected_and_resumed([cell], tmp_path)
     assert len(expected) > 30
     assert different(expected, resumed) == []
@@ -76,9 +69,7 @@ def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(
     "algorithm",
     ["PPO", *(pytest.param(name, marks=pytest.mark.slow) for name in ("PG", "DQN", "SAC"))],
 )
-def test_what_no_seed_determines_is_told_and_all_the_rest_goes_on(
-    algorithm: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_no_seed_determines_is_told_and_all_the_rest_goes_on(algorithm, tmp_path, caplog):
     cell = Cell(algorithm, "own generator", 0)
     with cell.config().build_algo() as algo:
         for _ in range(4):

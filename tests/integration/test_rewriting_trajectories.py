@@ -1,8 +1,6 @@
 """`on_postprocess_trajectory` and `on_learn_on_batch`: what callbacks change is what is learnt."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +10,11 @@ from callbacks import RLlibCallback
 from checkpoints import encode
 from tests.exact_runs import Rewriting
 from tests.small_runs import small_ppo
-from trainer import PPO, CallbackError, PPOConfig, SampleBatch
-from trainer.env_runners import Weights
-from trainer.env_runners.messages import PolicySnapshot
+from trainer import CallbackError, SampleBatch
 from trainer.metrics import comparable
 from trainer.runner_group import EnvRunnerGroup
 from trainer.testing import MultiAgentCartPole
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
-from trainer.types import Array
 
 pytestmark = pytest.mark.process
 
@@ -27,7 +22,7 @@ NUM_SLOTS = 4
 MODES = ["truncate_episodes", "complete_episodes"]
 
 
-def config(num_env_runners: int = 0, *, env: Any = CountdownEnv, **more: Any) -> PPOConfig:
+def config(num_env_runners=0, *, env=CountdownEnv, **more):
     made = small_ppo(num_env_runners, env=env, num_slots=NUM_SLOTS)
     made.training(
         train_batch_size=62,  # a remainder on four slots, and episodes that are cut
@@ -40,22 +35,22 @@ def config(num_env_runners: int = 0, *, env: Any = CountdownEnv, **more: Any) ->
     return made.update_from_dict(more)
 
 
-def learnt(algo: PPO) -> bytes:
+def learnt(algo):
     return encode(algo.get_state()["learner"])
 
 
-def trained(made: PPOConfig, *, iterations: int = 2) -> tuple[bytes, list[Any]]:
+def trained(made, *, iterations=2):
     """The learner after some iterations, and their results."""
     with made.build_algo() as algo:
         results = [algo.train() for _ in range(iterations)]
         return learnt(algo), results
 
 
-def plus_one(postprocessed_batch: Any, **_: Any) -> None:
+def plus_one(postprocessed_batch, **_):
     postprocessed_batch["rewards"] += 1.0
 
 
-def agents_of(episode: Any) -> list[Any]:
+def agents_of(episode):
     """The episodes of all agents; itself if there is one agent."""
     return [*getattr(episode, "agent_episodes", {"": episode}).values()]
 
@@ -63,10 +58,10 @@ def agents_of(episode: Any) -> list[Any]:
 class PlusOneEnv(Wrapper[Any, Any, Any, Any]):
     """Pays one more per step."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(CountdownEnv(env_config))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, float(reward) + 1.0, terminated, truncated, info
 
@@ -74,10 +69,10 @@ class PlusOneEnv(Wrapper[Any, Any, Any, Any]):
 # ---- what is seen
 
 
-def test_a_batch_holds_the_advantages_that_follow_by_hand() -> None:
-    chunks: list[tuple[Any, float]] = []
+def test_a_batch_holds_the_advantages_that_follow_by_hand():
+    chunks = []
 
-    def note(postprocessed_batch: Any, policies: Any, **_: Any) -> None:
+    def note(postprocessed_batch, policies, **_):
         batch = postprocessed_batch.copy()
         last = policies["default_policy"].compute_values({"obs": batch["new_obs"]})[-1]
         chunks.append((batch, float(last)))
@@ -98,8 +93,8 @@ def test_a_batch_holds_the_advantages_that_follow_by_hand() -> None:
         )
 
 
-def test_a_batch_has_all_columns_that_rllibs_has_under_its_constants() -> None:
-    batches: list[Any] = []
+def test_a_batch_has_all_columns_that_rllibs_has_under_its_constants():
+    batches = []
     trained(
         config(callbacks_on_postprocess_trajectory=lambda post_batch: batches.append(post_batch)),
         iterations=1,
@@ -114,20 +109,20 @@ def test_a_batch_has_all_columns_that_rllibs_has_under_its_constants() -> None:
 
 
 class Order(RLlibCallback):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def __init__(self):
+        self.lines = []
 
-    def on_postprocess_trajectory(self, *, episode: Any, **_: Any) -> None:
+    def on_postprocess_trajectory(self, *, episode, **_):
         self.lines.append(f"trajectory {episode.id_} {episode.t} {episode.is_done}")
 
-    def on_episode_end(self, *, episode: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, **_):
         self.lines.append(f"end {episode.id_} {episode.t}")
 
-    def on_sample_end(self, *, samples: Any, **_: Any) -> None:
+    def on_sample_end(self, *, samples, **_):
         self.lines += [f"chunk {chunk.id_} {chunk.t}" for chunk in samples]
 
 
-def test_every_chunk_is_shown_once_before_the_event_that_ends_it() -> None:
+def test_every_chunk_is_shown_once_before_the_event_that_ends_it():
     with config(callbacks_class=Order, evaluation_interval=1).build_algo() as algo:
         algo.train()
         groups = (algo.env_runner_group, algo.eval_env_runner_group)
@@ -150,12 +145,10 @@ def test_every_chunk_is_shown_once_before_the_event_that_ends_it() -> None:
     assert not any(line.startswith("trajectory") for line in others)
 
 
-def test_old_names_of_the_arguments_are_given_to_who_asks() -> None:
-    seen: list[bool] = []
+def test_old_names_of_the_arguments_are_given_to_who_asks():
+    seen = []
 
-    def old(
-        worker: Any, episode: Any, agent_id: Any, policies: Any, pre_batch: Any, post_batch: Any
-    ) -> None:
+    def old(worker, episode, agent_id, policies, pre_batch, post_batch):
         policy, before = pre_batch
         post_batch["rewards"] += 1.0
         seen.append(
@@ -166,7 +159,7 @@ def test_old_names_of_the_arguments_are_given_to_who_asks() -> None:
         with pytest.raises(ValueError, match="read-only"):
             before["rewards"][0] = 0.0
 
-    def oldest(info: Any) -> None:
+    def oldest(info):
         assert info["pre_batch"][1]["rewards"].sum() + info["post_batch"].count == (
             info["post_batch"]["rewards"].sum()
         )
@@ -180,7 +173,7 @@ def test_old_names_of_the_arguments_are_given_to_who_asks() -> None:
 
 
 @pytest.mark.parametrize("batch_mode", MODES)
-def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(batch_mode: str) -> None:
+def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(batch_mode):
     rewritten, results = trained(
         config(batch_mode=batch_mode, callbacks_on_postprocess_trajectory=plus_one)
     )
@@ -201,10 +194,10 @@ def test_rewritten_rewards_teach_what_an_env_that_pays_them_teaches(batch_mode: 
     assert "rewritten_return_mean" not in usual_results[0]["env_runners"]
 
 
-def test_the_return_of_a_rewritten_episode_is_what_the_env_paid() -> None:
-    sums: list[tuple[float, float, int]] = []
+def test_the_return_of_a_rewritten_episode_is_what_the_env_paid():
+    sums = []
 
-    def compare(episode: Any, prev_episode_chunks: Any) -> None:
+    def compare(episode, prev_episode_chunks):
         for chunk in (*prev_episode_chunks, episode):
             assert chunk.get_return() == chunk.t
         rewards = [sum(chunk.get_rewards()) for chunk in (*prev_episode_chunks, episode)]
@@ -219,15 +212,15 @@ def test_the_return_of_a_rewritten_episode_is_what_the_env_paid() -> None:
 
 @pytest.mark.parametrize("at", [-1, -2])
 @pytest.mark.parametrize("env", [CountdownEnv, MultiAgentCartPole])
-def test_rewards_written_at_an_env_step_count_as_paid(env: Any, at: int) -> None:
-    returns: list[float] = []
+def test_rewards_written_at_an_env_step_count_as_paid(env, at):
+    returns = []
 
-    def write(episode: Any) -> None:
+    def write(episode):
         for one in agents_of(episode):
             if len(one) >= -at:
                 one.set_rewards(new_data=7.0, at_indices=at)
 
-    def add_up(episode: Any) -> None:
+    def add_up(episode):
         rewards = [list(one.get_rewards()) for one in agents_of(episode)]
         assert all(7.0 in one for one in rewards if len(one) >= -at)
         assert episode.get_return() == pytest.approx(sum(map(sum, rewards)))
@@ -240,8 +233,8 @@ def test_rewards_written_at_an_env_step_count_as_paid(env: Any, at: int) -> None
     assert "rewritten_return_mean" not in result["env_runners"]
 
 
-def test_who_only_listens_changes_no_byte() -> None:
-    def look(**arguments: Any) -> None:
+def test_who_only_listens_changes_no_byte():
+    def look(**arguments):
         del arguments
 
     outcomes = []
@@ -254,10 +247,10 @@ def test_who_only_listens_changes_no_byte() -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_advantages_of_a_callback_are_what_the_loss_sees() -> None:
-    batches: list[Any] = []
+def test_advantages_of_a_callback_are_what_the_loss_sees():
+    batches = []
 
-    def give(postprocessed_batch: Any, **_: Any) -> None:
+    def give(postprocessed_batch, **_):
         # -1 and 1 in turn over the whole batch of pairs: standardised already.
         postprocessed_batch["advantages"] = np.where(postprocessed_batch["t"] % 2, 1.0, -1.0)
 
@@ -273,15 +266,15 @@ def test_advantages_of_a_callback_are_what_the_loss_sees() -> None:
     assert np.ptp(batch["value_targets"]) > 0.1, "these are the learner's own"
 
 
-def test_likelihoods_of_rewritten_actions_are_computed_anew() -> None:
-    played: list[Array] = []
-    chunks: list[Any] = []
+def test_likelihoods_of_rewritten_actions_are_computed_anew():
+    played = []
+    chunks = []
 
-    def first_action(postprocessed_batch: Any, **_: Any) -> None:
+    def first_action(postprocessed_batch, **_):
         played.append(postprocessed_batch["actions"].copy())
         postprocessed_batch["actions"][:] = 0
 
-    def note(samples: Any, env_runner: Any) -> None:
+    def note(samples, env_runner):
         chunks.extend((chunk, env_runner.module.action_distribution) for chunk in samples)
 
     made = config(callbacks_on_postprocess_trajectory=first_action, callbacks_on_sample_end=note)
@@ -302,8 +295,8 @@ def test_likelihoods_of_rewritten_actions_are_computed_anew() -> None:
     assert any(any(actions) for actions in remembered)
 
 
-def test_continuous_actions_and_own_columns_travel_to_the_loss() -> None:
-    batches: list[Any] = []
+def test_continuous_actions_and_own_columns_travel_to_the_loss():
+    batches = []
     made = config(2, env=ContinuousEnv, callbacks_class=Rewriting)
     made.callbacks(on_learn_on_batch=lambda train_batch: batches.append(train_batch.copy()))
     _, results = trained(made, iterations=1)
@@ -312,17 +305,17 @@ def test_continuous_actions_and_own_columns_travel_to_the_loss() -> None:
     assert results[0]["env_runners/rewritten_rows"] == 62
 
 
-def test_the_running_episode_goes_on_with_what_the_env_showed() -> None:
+def test_the_running_episode_goes_on_with_what_the_env_showed():
     # An observation that was halved as the last one of a chunk would be halved again in the next.
-    lefts: list[float] = []
-    learnt_from: list[float] = []
+    lefts = []
+    learnt_from = []
 
-    def halve(postprocessed_batch: Any, **_: Any) -> None:
+    def halve(postprocessed_batch, **_):
         lefts.extend(postprocessed_batch["obs"][:, 0].tolist())
         postprocessed_batch["obs"] *= 0.5
         postprocessed_batch["new_obs"] *= 0.5
 
-    def note(train_batch: Any) -> None:
+    def note(train_batch):
         learnt_from.extend(train_batch["obs"][:, 0].tolist())
 
     made = config(env_config={"min_length": 40, "max_length": 40}, train_batch_size=40)
@@ -333,10 +326,10 @@ def test_the_running_episode_goes_on_with_what_the_env_showed() -> None:
     assert sorted(set(learnt_from), reverse=True) == pytest.approx([left / 2 for left in shown])
 
 
-def test_metrics_of_a_trajectory_are_reported_with_its_episode() -> None:
-    counts: list[float] = []
+def test_metrics_of_a_trajectory_are_reported_with_its_episode():
+    counts = []
 
-    def count(episode: Any, postprocessed_batch: Any, **_: Any) -> None:
+    def count(episode, postprocessed_batch, **_):
         so_far = episode.custom_metrics.get("steps", 0)
         episode.custom_metrics["steps"] = so_far + postprocessed_batch.count
 
@@ -352,13 +345,11 @@ def test_metrics_of_a_trajectory_are_reported_with_its_episode() -> None:
 # ---- on_learn_on_batch
 
 
-def test_learning_is_announced_once_per_update_with_room_for_metrics() -> None:
-    seen: list[Any] = []
+def test_learning_is_announced_once_per_update_with_room_for_metrics():
+    seen = []
 
     class Learning(RLlibCallback):
-        def on_learn_on_batch(
-            self, *, policy: Any, train_batch: Any, result: Any, **_: Any
-        ) -> None:
+        def on_learn_on_batch(self, *, policy, train_batch, result, **_):
             seen.append((policy, train_batch.count))
             train_batch["advantages"][:] = 0.0
             result["rows"] = train_batch.count
@@ -378,13 +369,11 @@ def test_learning_is_announced_once_per_update_with_room_for_metrics() -> None:
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_runners_hold_and_get_values_only_if_somebody_looks(
-    num_env_runners: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[Weights] = []
+def test_runners_hold_and_get_values_only_if_somebody_looks(num_env_runners, monkeypatch):
+    sent = []
     act_with = EnvRunnerGroup.act_with
 
-    def note(group: EnvRunnerGroup, newer: PolicySnapshot) -> None:
+    def note(group, newer):
         sent.extend([] if newer.weights is None else [newer.weights])
         act_with(group, newer)
 
@@ -401,11 +390,11 @@ def test_runners_hold_and_get_values_only_if_somebody_looks(
             assert any(name.startswith("vf/") for name in held) is expected
 
 
-def _raise(**_: Any) -> None:
+def _raise(**_):
     raise ZeroDivisionError("on purpose")
 
 
-def _spoil(postprocessed_batch: Any = None, train_batch: Any = None) -> None:
+def _spoil(postprocessed_batch=None, train_batch=None):
     batch = postprocessed_batch if train_batch is None else train_batch
     batch["advantages"] = batch["advantages"][1:]
 
@@ -420,8 +409,8 @@ def _spoil(postprocessed_batch: Any = None, train_batch: Any = None) -> None:
 )
 @pytest.mark.parametrize(("callback", "cause"), [(_raise, "on purpose"), (_spoil, "rows")])
 def test_errors_name_callback_event_and_place_and_nothing_has_happened(
-    event: str, num_env_runners: int, place: str, callback: Any, cause: str
-) -> None:
+    event, num_env_runners, place, callback, cause
+):
     with config(num_env_runners).callbacks(**{event: callback}).build_algo() as algo:
         before = learnt(algo)
         with pytest.raises(CallbackError) as caught:
@@ -439,7 +428,7 @@ def test_errors_name_callback_event_and_place_and_nothing_has_happened(
 class Dice(CorridorEnv):
     """A corridor with numbers from 3 on, or with a MultiDiscrete view of the place."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(env_config)
         self.is_multi = env_config.get("multi", False)
         self.observation_space = (
@@ -448,14 +437,14 @@ class Dice(CorridorEnv):
             else spaces.Discrete(6, start=3)
         )
 
-    def shown(self, place: Any) -> Any:
+    def shown(self, place):
         return np.array([[place, place % 2 + 1]]) if self.is_multi else place + 3
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         place, info = super().reset(**options)
         return self.shown(place), info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         place, *rest = super().step(action)
         return (self.shown(place), *rest)
 
@@ -463,11 +452,9 @@ class Dice(CorridorEnv):
 class Argmax(RLlibCallback):
     """What is written for RLlib: pays for the number that is shown, and keeps it."""
 
-    seen: ClassVar[list[Any]] = []
+    seen = []
 
-    def on_postprocess_trajectory(
-        self, *, postprocessed_batch: Any, original_batches: Any, episode: Any, **_: Any
-    ) -> None:
+    def on_postprocess_trajectory(self, *, postprocessed_batch, original_batches, episode, **_):
         ((_, _, original),) = original_batches.values()
         batch = postprocessed_batch
         shapes = {batch["obs"].shape, batch["new_obs"].shape, original["obs"].shape}
@@ -479,7 +466,7 @@ class Argmax(RLlibCallback):
 
 
 @pytest.mark.parametrize(("env_config", "width"), [({}, 6), ({"multi": True}, 8)])
-def test_discrete_observations_are_one_hot_as_in_rllib(env_config: Any, width: int) -> None:
+def test_discrete_observations_are_one_hot_as_in_rllib(env_config, width):
     Argmax.seen = []
     made = config(env=Dice, env_config=env_config).callbacks(Argmax)
     with made.build_algo() as algo:
@@ -497,18 +484,18 @@ def test_discrete_observations_are_one_hot_as_in_rllib(env_config: Any, width: i
 
 
 @pytest.mark.parametrize("env_config", [{}, {"multi": True}])
-def test_who_only_listens_to_one_hot_codes_changes_no_byte(env_config: Any) -> None:
+def test_who_only_listens_to_one_hot_codes_changes_no_byte(env_config):
     made = config(env=Dice, env_config=env_config)
     listening = config(env=Dice, env_config=env_config)
     listening.callbacks(on_postprocess_trajectory=lambda **_: None)
     assert trained(made)[0] == trained(listening)[0]
 
 
-def test_rewritten_codes_become_numbers_and_what_is_no_code_is_refused() -> None:
-    def last_place(*, postprocessed_batch: Any, **_: Any) -> None:
+def test_rewritten_codes_become_numbers_and_what_is_no_code_is_refused():
+    def last_place(*, postprocessed_batch, **_):
         postprocessed_batch["obs"][0] = np.eye(6)[5]
 
-    def half(*, postprocessed_batch: Any, **_: Any) -> None:
+    def half(*, postprocessed_batch, **_):
         postprocessed_batch["obs"][0] = 0.5
 
     made = config(env=Dice, env_config={}).callbacks(on_postprocess_trajectory=last_place)

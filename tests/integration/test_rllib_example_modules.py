@@ -4,8 +4,6 @@ Nothing of the files is changed but lines that import from `ray`: each name come
 instead. Ray itself is not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from pathlib import Path
@@ -26,7 +24,7 @@ pytest.importorskip("torch")
 FOLDER = "rllib/examples/rl_modules/classes"
 
 
-def ported(file: str) -> dict[str, Any]:
+def ported(file):
     """The names of one of RLlib's files, whose imports from `ray` are taken from here."""
     found = importlib.util.find_spec("ray")
     if found is None or found.origin is None:
@@ -35,8 +33,8 @@ def ported(file: str) -> dict[str, Any]:
     if not path.exists():
         pytest.skip(f"this version of Ray has no {file}")
     tree = ast.parse(path.read_text())
-    namespace: dict[str, Any] = {"__name__": f"ported_{path.stem}"}
-    kept: list[ast.stmt] = []
+    namespace = {"__name__": f"ported_{path.stem}"}
+    kept = []
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ray."):
             for alias in statement.names:
@@ -54,20 +52,20 @@ class Pictures(gym.Env[Any, Any]):
     observation_space = spaces.Box(-1.0, 1.0, (42, 42, 4), np.float32)
     action_space = spaces.Discrete(4)
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config=None):
         del config
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return self.observation_space.sample(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         return self.observation_space.sample(), float(action == 1), self.steps == 3, False, {}
 
 
-MODULES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
+MODULES = {
     "TinyAtariCNN": ("tiny_atari_cnn_rlm.py", PPOConfig, Pictures, {}),
     "VPGTorchRLModule": ("vpg_torch_rlm.py", PGConfig, "CartPole-v1", {"hidden_dim": 8}),
     "VPGPolicyNoSharedEncoder": (
@@ -98,10 +96,10 @@ MODULES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_of_rllib_learns_with_other_imports(name: str) -> None:
+def test_a_module_of_rllib_learns_with_other_imports(name):
     file, config_class, env, model_config = MODULES[name]
     module_class = ported(file)[name]
-    config: Any = config_class().environment(env).env_runners(num_env_runners=0)
+    config = config_class().environment(env).env_runners(num_env_runners=0)
     config.training(train_batch_size=24)
     if config_class is PPOConfig:
         config.training(minibatch_size=12, num_epochs=1)
@@ -112,7 +110,7 @@ def test_a_module_of_rllib_learns_with_other_imports(name: str) -> None:
         assert algo.learner.module.parameters.flat.tobytes() != before.tobytes()
 
 
-def test_a_q_network_of_rllibs_kind_learns_with_dqn() -> None:
+def test_a_q_network_of_rllibs_kind_learns_with_dqn():
     module_class = ported("vpg_torch_rlm.py")["VPGTorchRLModule"]
     config = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(num_steps_sampled_before_learning_starts=20, train_batch_size=8)

@@ -4,13 +4,8 @@ RLlib's folder `examples/multi_agent`, in our words; sizes are small, and envs a
 same kind. Each test names the script that it follows.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Mapping
-from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
@@ -18,7 +13,6 @@ from gymnasium.spaces import Box, Discrete, Tuple
 from benchmarks.multi_agent_tasks import ScriptedPlayer
 from callbacks import RLlibCallback
 from trainer import (
-    Algorithm,
     MultiAgentEnv,
     MultiRLModuleSpec,
     ParallelPettingZooEnv,
@@ -31,7 +25,7 @@ from trainer.errors import ConfigError
 from trainer.testing import MultiAgentCartPole, RockPaperScissors, TwoStepGame
 
 
-def small(env: Any, **env_config: Any) -> PPOConfig:
+def small(env, **env_config):
     return (
         PPOConfig()
         .environment(env, env_config=env_config)
@@ -42,12 +36,12 @@ def small(env: Any, **env_config: Any) -> PPOConfig:
     )
 
 
-def steps_by_module(config: PPOConfig) -> dict[str, int]:
+def steps_by_module(config):
     with config.build_algo() as algo:
         return dict(algo.train()["env_runners"]["num_module_steps_sampled"])
 
 
-def test_multi_agent_cartpole() -> None:
+def test_multi_agent_cartpole():
     register_env("two_poles", lambda config: MultiAgentCartPole(config))
     config = small("two_poles", num_agents=2).multi_agent(
         policies={f"p{i}" for i in range(2)},
@@ -56,7 +50,7 @@ def test_multi_agent_cartpole() -> None:
     assert steps_by_module(config).keys() == {"p0", "p1"}
 
 
-def test_rock_paper_scissors_heuristic_vs_learned() -> None:
+def test_rock_paper_scissors_heuristic_vs_learned():
     config = small(RockPaperScissors).multi_agent(
         policies={"always_same", "beat_last", "learned"},
         policy_mapping_fn=lambda aid, episode: (
@@ -80,7 +74,7 @@ def test_rock_paper_scissors_heuristic_vs_learned() -> None:
     assert sampled["always_same"] + sampled["beat_last"] == 60
 
 
-def test_custom_heuristic_policy() -> None:
+def test_custom_heuristic_policy():
     config = small(MultiAgentCartPole, num_agents=2).multi_agent(
         policies={"learnable_policy", "random"},
         policy_mapping_fn=lambda aid, *args, **kwargs: ["learnable_policy", "random"][aid],
@@ -97,16 +91,16 @@ def test_custom_heuristic_policy() -> None:
 class SelfPlay(RLlibCallback):
     """Adds a copy whenever the learner's return is above a bound, as RLlib's callback does."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.current_opponent = 0
 
-    def on_train_result(self, *, algorithm: Algorithm, result: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, result, **_):
         if result["env_runners"]["module_episode_returns_mean"]["main"] < -15.0:
             return
         self.current_opponent += 1
         opponents = [f"main_v{i}" for i in range(1, self.current_opponent + 1)]
 
-        def mapping(agent_id: Any, episode: Any, **_: Any) -> str:
+        def mapping(agent_id, episode, **_):
             if (episode.number % 2 == 0) == (agent_id == "player_0"):
                 return "main"
             return str(np.random.choice(opponents))  # noqa: NPY002 - as in RLlib's script
@@ -120,7 +114,7 @@ class SelfPlay(RLlibCallback):
         )
 
 
-def test_self_play_with_open_spiel() -> None:
+def test_self_play_with_open_spiel():
     config = small(RockPaperScissors).multi_agent(
         policies={"main", "random"},
         policy_mapping_fn=lambda aid, episode, **kwargs: "main" if aid == "player_0" else "random",
@@ -137,7 +131,7 @@ def test_self_play_with_open_spiel() -> None:
         assert [id_ for id_ in algo.module_ids if algo.is_trained(id_)] == ["main"]
 
 
-def test_a_hash_of_the_episode_is_refused_with_what_to_write() -> None:
+def test_a_hash_of_the_episode_is_refused_with_what_to_write():
     config = small(RockPaperScissors).multi_agent(
         policies={"main", "old"},
         policy_mapping_fn=lambda aid, episode, **_: "main" if hash(episode.id_) % 2 else "old",
@@ -146,11 +140,11 @@ def test_a_hash_of_the_episode_is_refused_with_what_to_write() -> None:
         config.build_algo()
 
 
-def test_two_step_game_with_grouped_agents() -> None:
-    def grouped(config: Mapping[str, Any]) -> MultiAgentEnv:
+def test_two_step_game_with_grouped_agents():
+    def grouped(config):
         env = TwoStepGame(config)
         agents = list(env.possible_agents)
-        spaces: list[list[gymnasium.Space[Any]]] = [
+        spaces = [
             [get(agent) for agent in agents]
             for get in (env.get_observation_space, env.get_action_space)
         ]
@@ -163,7 +157,7 @@ def test_two_step_game_with_grouped_agents() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_pettingzoo_parameter_sharing_and_independent_learning(shared: bool) -> None:
+def test_pettingzoo_parameter_sharing_and_independent_learning(shared):
     rps = pytest.importorskip("pettingzoo.classic.rps_v2")
     register_env("rps", lambda _: ParallelPettingZooEnv(rps.parallel_env(max_cycles=5)))
     ids = ["p0"] if shared else ["player_0", "player_1"]
@@ -179,7 +173,7 @@ def test_pettingzoo_parameter_sharing_and_independent_learning(shared: bool) -> 
 class DifferentSpaces(MultiAgentEnv):
     """Each agent has spaces of its own; an episode lasts ten steps."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.possible_agents = self.agents = ["agent0", "agent1"]
         self.observation_spaces = {
             "agent0": Box(-1.0, 1.0, (1,), np.float32),
@@ -190,23 +184,23 @@ class DifferentSpaces(MultiAgentEnv):
             "agent1": Box(0.0, 1.0, (1,), np.float32),
         }
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._t = 0
         return self._seen(), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self._t += 1
         rewards = dict.fromkeys(self.agents, 1.0)
         return self._seen(), rewards, {"__all__": False}, {"__all__": self._t == 10}, {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         rng = self.np_random
         spaces = self.observation_spaces.items()
         return {a: rng.uniform(-1.0, 1.0, space.shape).astype(np.float32) for a, space in spaces}
 
 
-def test_different_spaces_for_agents() -> None:
+def test_different_spaces_for_agents():
     config = small(DifferentSpaces).multi_agent(
         policies={"module0", "module1"},
         policy_mapping_fn=lambda aid, episode, **kwargs: aid.replace("agent", "module"),
@@ -214,7 +208,7 @@ def test_different_spaces_for_agents() -> None:
     assert steps_by_module(config) == {"module0": 60, "module1": 60}
 
 
-def test_two_algorithms_share_an_encoder_is_refused_with_what_to_do() -> None:
+def test_two_algorithms_share_an_encoder_is_refused_with_what_to_do():
     """A container of one's own, whose modules share layers, is not offered."""
 
     class SharedEncoder:

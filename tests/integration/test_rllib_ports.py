@@ -3,10 +3,6 @@
 Each test is the behaviour of one or more of RLlib's test functions or scripts, written anew.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -46,14 +42,14 @@ from trainer.rllib_names import metrics as constants
 from trainer.testing import MultiAgentCartPole
 
 
-def ppo(**env_runners: Any) -> PPOConfig:
+def ppo(**env_runners):
     return small_ppo(env="CartPole-v1", **{"num_envs_per_env_runner": 1, **env_runners})
 
 
 # ---- names
 
 
-def test_the_constants_are_the_keys_of_results() -> None:
+def test_the_constants_are_the_keys_of_results():
     config = ppo().evaluation(evaluation_interval=1, evaluation_duration=1)
     with config.build_algo() as algorithm:
         result = algorithm.train()
@@ -69,7 +65,7 @@ def test_the_constants_are_the_keys_of_results() -> None:
     assert DEFAULT_POLICY_ID == DEFAULT_MODULE_ID == "default_policy"
 
 
-def test_every_constant_is_a_plain_string_and_can_be_imported_from_the_top() -> None:
+def test_every_constant_is_a_plain_string_and_can_be_imported_from_the_top():
     import trainer
 
     names = [
@@ -82,7 +78,7 @@ def test_every_constant_is_a_plain_string_and_can_be_imported_from_the_top() -> 
     assert Columns.OBS == vars(SampleBatch)["OBS"] == "obs"
 
 
-def test_an_algorithm_is_found_by_its_name() -> None:
+def test_an_algorithm_is_found_by_its_name():
     assert get_trainable_cls("PPO") is PPO
     config = get_trainable_cls("PPO").get_default_config()
     assert isinstance(config, PPOConfig)
@@ -93,7 +89,7 @@ def test_an_algorithm_is_found_by_its_name() -> None:
 # ---- env runners made directly
 
 
-def test_a_runner_of_ones_own_samples_what_it_is_asked_for() -> None:
+def test_a_runner_of_ones_own_samples_what_it_is_asked_for():
     config = AlgorithmConfig().environment("CartPole-v1")
     config.env_runners(num_envs_per_env_runner=5, rollout_fragment_length=64)
     runner = SingleAgentEnvRunner(config=config)
@@ -115,19 +111,19 @@ def test_a_runner_of_ones_own_samples_what_it_is_asked_for() -> None:
     runner.stop()
 
 
-def test_a_runner_of_ones_own_hands_env_config_to_its_env() -> None:
+def test_a_runner_of_ones_own_hands_env_config_to_its_env():
     config = AlgorithmConfig().environment("CartPole-v1", env_config={"sutton_barto_reward": True})
     runner = SingleAgentEnvRunner(config=config)
     assert runner.env.env.get_attr("_sutton_barto_reward") == (True,)
     runner.stop()
 
 
-def test_runners_of_ones_own_play_what_an_algorithm_plays() -> None:
+def test_runners_of_ones_own_play_what_an_algorithm_plays():
     """They are no second kind of runner: the same seed gives the same episodes."""
     runner = SingleAgentEnvRunner(config=ppo(num_envs_per_env_runner=2))
     own = runner.sample(num_timesteps=60)
     runner.stop()
-    seen: list[Any] = []
+    seen = []
     config = ppo(num_envs_per_env_runner=2).callbacks(
         on_sample_end=lambda samples, **_: seen.extend(samples)
     )
@@ -139,10 +135,10 @@ def test_runners_of_ones_own_play_what_an_algorithm_plays() -> None:
 
 
 @pytest.mark.parametrize("num_agents", [None, 2])
-def test_what_a_runner_sampled_counts_steps_as_batches_did(num_agents: int | None) -> None:
-    seen: list[tuple[int, int, int, int]] = []
+def test_what_a_runner_sampled_counts_steps_as_batches_did(num_agents):
+    seen = []
 
-    def on_sample_end(samples: Any, **_: Any) -> None:
+    def on_sample_end(samples, **_):
         steps = samples.count, samples.env_steps(), samples.agent_steps()
         samples[:] = [*samples]  # what is to be learnt from can still be exchanged
         seen.append((*steps, samples.count))
@@ -158,8 +154,8 @@ def test_what_a_runner_sampled_counts_steps_as_batches_did(num_agents: int | Non
         assert agent_steps == 60 if num_agents is None else agent_steps > 60
 
 
-def test_a_config_that_makes_no_runner_is_told() -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
+def test_a_config_that_makes_no_runner_is_told():
+    wrong = [
         ({"config": {}}, "expected a config"),
         ({}, "expected a config"),
         ({"config": ppo(), "default_policy_class": int}, "RLModule"),
@@ -173,8 +169,8 @@ def test_a_config_that_makes_no_runner_is_told() -> None:
 
 
 @pytest.mark.process
-def test_a_group_of_ones_own_asks_all_its_runners() -> None:
-    group: Any = EnvRunnerGroup(config=ppo(), num_env_runners=2)
+def test_a_group_of_ones_own_asks_all_its_runners():
+    group = EnvRunnerGroup(config=ppo(), num_env_runners=2)
     try:
         assert group.num_remote_env_runners() == 2
         lengths = group.foreach_env_runner(lambda r: sum(map(len, r.sample(num_timesteps=30))))
@@ -186,15 +182,15 @@ def test_a_group_of_ones_own_asks_all_its_runners() -> None:
         group.stop()
 
 
-def test_a_group_without_processes_has_a_local_runner() -> None:
-    group: Any = EnvRunnerGroup(config=ppo(), local_env_runner=True)
+def test_a_group_without_processes_has_a_local_runner():
+    group = EnvRunnerGroup(config=ppo(), local_env_runner=True)
     assert group.local_env_runner is not None
     assert sum(map(len, group.local_env_runner.sample(num_timesteps=7))) == 7
     assert set(group.foreach_worker(lambda worker: worker.get_weights().keys())[0])
     group.stop()
 
 
-def test_an_old_worker_gives_batches() -> None:
+def test_an_old_worker_gives_batches():
     worker = RolloutWorker(
         env_creator=lambda context: gym.make("CartPole-v1", max_episode_steps=7),
         config=AlgorithmConfig().rollouts(rollout_fragment_length=100, num_rollout_workers=0),
@@ -215,11 +211,11 @@ def test_an_old_worker_gives_batches() -> None:
 
 
 class Counting(DefaultCallbacks):
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_episodes = 0
-        self.kinds: set[Any] = set()
+        self.kinds = set()
 
-    def on_episode_end(self, *, env: Any, **_: Any) -> None:
+    def on_episode_end(self, *, env, **_):
         self.num_episodes += 1
         is_vector_env = isinstance(env, gym.vector.VectorEnv)
         assert is_vector_env
@@ -228,7 +224,7 @@ class Counting(DefaultCallbacks):
         assert env.unwrapped.envs[0].unwrapped.spec.id == "CartPole-v1"
 
 
-def test_the_env_of_callbacks_is_a_vector_env_and_chains_show_what_their_objects_hold() -> None:
+def test_the_env_of_callbacks_is_a_vector_env_and_chains_show_what_their_objects_hold():
     class Other(RLlibCallback):
         marker = "other"
 
@@ -246,23 +242,23 @@ def test_the_env_of_callbacks_is_a_vector_env_and_chains_show_what_their_objects
         assert not hasattr(chain, "nothing")
 
 
-def test_a_chain_without_objects_is_still_true() -> None:
+def test_a_chain_without_objects_is_still_true():
     with ppo().callbacks(on_train_result=lambda **_: None).build() as algorithm:
         assert len(algorithm.callbacks) == 0
         assert algorithm.callbacks
 
 
 @pytest.mark.process
-def test_restoring_env_runners_gives_those_that_were_replaced() -> None:
+def test_restoring_env_runners_gives_those_that_were_replaced():
     with ppo(num_env_runners=1).build() as algorithm:
-        ported: Any = algorithm
+        ported = algorithm
         assert ported.restore_env_runners() == []
         assert ported.restore_workers(algorithm.env_runner_group) == []
 
 
-def test_a_policy_computes_actions_for_observations_that_are_ready_for_it() -> None:
+def test_a_policy_computes_actions_for_observations_that_are_ready_for_it():
     with ppo().build() as algorithm:
-        ported: Any = algorithm
+        ported = algorithm
         policy = ported.get_policy()
         rows = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
         actions, state, extra = policy.compute_actions(rows, explore=False)
@@ -281,30 +277,30 @@ def test_a_policy_computes_actions_for_observations_that_are_ready_for_it() -> N
             policy.compute_actions(np.zeros((2, 5)))
 
 
-def test_attributes_of_a_users_network_win_over_old_names() -> None:
+def test_attributes_of_a_users_network_win_over_old_names():
     class Own(ActorCriticModule):
-        def setup(self) -> None:
+        def setup(self):
             super().setup()
             self.model, self.framework, self.dist_class = 1, "mine", int
 
     config = ppo().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
     with config.build() as algorithm:
-        ported: Any = algorithm
+        ported = algorithm
         policy = ported.get_policy()
         assert (policy.model, policy.framework, policy.dist_class) == (1, "mine", int)
 
 
-def test_a_policy_of_dqn_has_no_probabilities() -> None:
+def test_a_policy_of_dqn_has_no_probabilities():
     config = DQNConfig().environment("CartPole-v1").training(model={"fcnet_hiddens": [8]})
     with config.build() as algorithm:
-        ported: Any = algorithm
+        ported = algorithm
         policy = ported.get_policy()
         assert policy.compute_single_action(np.zeros(4))[0] in (0, 1)
         with pytest.raises(Exception, match="no probabilities"):
             policy.compute_single_action(np.zeros(4), explore=True)
 
 
-def test_old_names_of_learner_stats_and_results_are_found() -> None:
+def test_old_names_of_learner_stats_and_results_are_found():
     with ppo().training(lr=3e-4).build() as algorithm:
         result = algorithm.train()
     stats = result["info"]["learner"]["default_policy"]["learner_stats"]
@@ -320,7 +316,7 @@ def test_old_names_of_learner_stats_and_results_are_found() -> None:
 # ---- settings
 
 
-def test_sacs_old_dict_of_learning_rates_is_understood() -> None:
+def test_sacs_old_dict_of_learning_rates_is_understood():
     rates = {
         "actor_learning_rate": 1e-4,
         "critic_learning_rate": 2e-4,
@@ -352,18 +348,18 @@ def test_sacs_old_dict_of_learning_rates_is_understood() -> None:
         (lambda c: c.training(learner_class=int).validate(), "Learners of your own"),
     ],
 )
-def test_settings_of_rllib_that_are_not_offered_are_no_misspelt_ones(ask: Any, advice: str) -> None:
+def test_settings_of_rllib_that_are_not_offered_are_no_misspelt_ones(ask, advice):
     with pytest.raises(ConfigError, match=advice) as caught:
         ask(ppo())
     for wrong in ("Did you mean", "no setting has this name", "spelling"):
         assert wrong not in str(caught.value)
 
 
-def test_such_settings_may_stay_if_they_ask_for_nothing() -> None:
+def test_such_settings_may_stay_if_they_ask_for_nothing():
     ppo().env_runners(env_runner_cls=None).update_from_dict({"prelearner_class": None}).validate()
 
 
-def test_the_official_curriculum_example_is_told_what_to_do_instead() -> None:
+def test_the_official_curriculum_example_is_told_what_to_do_instead():
     with ppo().build() as algorithm:
         runner = algorithm.env_runner
         with pytest.raises(AttributeError, match="set_task"):

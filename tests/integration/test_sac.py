@@ -1,7 +1,5 @@
 """SAC as a whole: bounds of actions, masks, results, and the promise of the same bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -19,14 +17,14 @@ NUM_SLOTS = 4
 class CountingEpisodes(RLlibCallback):
     """Callback state on runners and driver."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.episodes = 0
 
-    def on_episode_end(self, **kwargs: Any) -> None:
+    def on_episode_end(self, **kwargs):
         self.episodes += 1
 
 
-def config(num_env_runners: int = 0, *, env: Any = ContinuousEnv, **settings: Any) -> SACConfig:
+def config(num_env_runners=0, *, env=ContinuousEnv, **settings):
     made = (
         SACConfig()
         .environment(env)
@@ -57,11 +55,11 @@ def config(num_env_runners: int = 0, *, env: Any = ContinuousEnv, **settings: An
 # ---- what it does
 
 
-def test_actions_reach_the_env_within_its_bounds_and_are_learnt_from_as_chosen() -> None:
-    received: list[float] = []
+def test_actions_reach_the_env_within_its_bounds_and_are_learnt_from_as_chosen():
+    received = []
 
     class Watching(ContinuousEnv):
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             assert self.action_space.contains(action)
             received.append(float(action[0]))
             return super().step(action)
@@ -75,7 +73,7 @@ def test_actions_reach_the_env_within_its_bounds_and_are_learnt_from_as_chosen()
     assert min(received) < -1.0
 
 
-def test_results_tell_of_learning() -> None:
+def test_results_tell_of_learning():
     with config().build_algo() as algo:
         for _ in range(2):
             result = algo.train()
@@ -88,7 +86,7 @@ def test_results_tell_of_learning() -> None:
     assert metrics["num_target_updates"] == algo.learner.num_updates > 0
 
 
-def test_evaluation_takes_the_middle_of_the_policy() -> None:
+def test_evaluation_takes_the_middle_of_the_policy():
     with config().build_algo() as algo:
         obs = np.array([0.3], np.float32)
         inputs = algo.learner.module.forward_acting(obs[None])
@@ -100,14 +98,14 @@ def test_evaluation_takes_the_middle_of_the_policy() -> None:
 class Masked(gymnasium.Env[Any, Any]):
     """One step: the observation names the action that pays 1, and rules another one out."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.observation_space = spaces.Dict(
             {"action_mask": spaces.MultiBinary(3), "which": spaces.Discrete(3)}
         )
         self.action_space = spaces.Discrete(3)
-        self._obs: dict[str, Any] = {}
+        self._obs = {}
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         which = int(self.np_random.integers(3))
         mask = np.ones(3, np.int8)
@@ -115,13 +113,13 @@ class Masked(gymnasium.Env[Any, Any]):
         self._obs = {"action_mask": mask, "which": np.int64(which)}
         return self._obs, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         assert self._obs["action_mask"][action], "an impossible action was chosen"
         return self._obs, float(action == self._obs["which"]), True, False, {}
 
 
-def test_discrete_actions_with_masks_are_learnt() -> None:
-    settings: dict[str, Any] = {
+def test_discrete_actions_with_masks_are_learnt():
+    settings = {
         "n_step": 1,
         "target_entropy": 0.2,
         "min_sample_timesteps_per_iteration": 800,
@@ -134,13 +132,13 @@ def test_discrete_actions_with_masks_are_learnt() -> None:
     assert 0.0 < -result["learners/default_policy"]["logps"] <= np.log(2)
 
 
-def test_an_unbounded_action_space_is_refused_when_building() -> None:
+def test_an_unbounded_action_space_is_refused_when_building():
     class Unbounded(ContinuousEnv):
-        def __init__(self, env_config: Any = None) -> None:
+        def __init__(self, env_config=None):
             super().__init__(env_config or {})
             self.action_space = spaces.Box(-np.inf, np.inf, (1,))
 
-    def bounded(env_config: Any) -> gymnasium.Env[Any, Any]:
+    def bounded(env_config):
         box = spaces.Box(-1.0, 1.0, (1,))
         return gymnasium.wrappers.TransformAction(Unbounded(), lambda action: action, box)
 
@@ -152,12 +150,12 @@ def test_an_unbounded_action_space_is_refused_when_building() -> None:
 class BadReward(CountdownEnv):
     """Pays infinity at last."""
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
         return obs, float("inf") if terminated else reward, terminated, truncated, info
 
 
-def test_a_reward_that_cannot_be_learnt_from_is_named_and_undone() -> None:
+def test_a_reward_that_cannot_be_learnt_from_is_named_and_undone():
     settings = {"disable_env_checking": True, "num_steps_sampled_before_learning_starts": 0}
     with config(env=BadReward, **settings).build_algo() as algo:
         before = known(algo)

@@ -1,12 +1,8 @@
 """Sampling ahead: the lag of one update is a rule, so whatever happens, bytes are the same."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,35 +28,35 @@ from trainer.testing.processes import wait_until
 class Remembering(RLlibCallback):
     """Has state in runners and in the main process, and logs in both."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_seen = 0
 
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, metrics_logger, **_):
         self.num_seen += 1
         metrics_logger.log_value("length", len(episode), window=7)
 
-    def on_train_result(self, *, result: Any, **_: Any) -> None:
+    def on_train_result(self, *, result, **_):
         self.num_seen += result["env_runners"]["num_episodes"]
 
 
-def config(num_env_runners: int = 0, **settings: Any) -> PPOConfig:
+def config(num_env_runners=0, **settings):
     made = small_ppo(num_env_runners, env="CartPole-v1", num_slots=6, seed=3)
     made.env_runners(observation_filter="MeanStdFilter").environment(normalize_rewards=True)
     made.training(sample_ahead=True, train_batch_size=122, minibatch_size=40, num_epochs=2, lr=1e-2)
     return made.callbacks(Remembering).update_from_dict(settings)
 
 
-def learnt(algo: Algorithm) -> bytes:
+def learnt(algo):
     return encode(algo.get_state()["learner"])
 
 
-def outcome(made: PPOConfig, num_iterations: int = 4) -> tuple[list[bytes], bytes]:
+def outcome(made, num_iterations=4):
     with made.build_algo() as algo:
         return trained(algo, num_iterations), known(algo)
 
 
 @functools.cache
-def undisturbed() -> tuple[list[bytes], bytes]:
+def undisturbed():
     """What two runners come to when nothing happens."""
     return outcome(config(2))
 
@@ -68,18 +64,18 @@ def undisturbed() -> tuple[list[bytes], bytes]:
 class LaggingByHand(PPO):
     """The rule, without requests ahead: what acts are the weights of before the last update."""
 
-    def training_step(self) -> None:
+    def training_step(self):
         sample = self.sample_steps(self.config.total_train_batch_size)
         before = self.newest_policy()
         self.learn(sample)
         self.env_runner_group.act_with(before)
 
-    def _send_policy_if_others_set_weights(self) -> None:
+    def _send_policy_if_others_set_weights(self):
         pass
 
 
-def test_samples_lack_one_update() -> None:
-    plain: dict[str, Any] = {"observation_filter": "NoFilter", "normalize_rewards": False}
+def test_samples_lack_one_update():
+    plain = {"observation_filter": "NoFilter", "normalize_rewards": False}
     by_hand = PPOConfig(algo_class=LaggingByHand).update_from_dict(
         {**config().to_dict(), **plain, "sample_ahead": False}
     )
@@ -96,10 +92,10 @@ def test_samples_lack_one_update() -> None:
 class MarksSamples(RLlibCallback):
     """Runners mark each sample by a file."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_samples = 0
 
-    def on_sample_end(self, *, env_runner: Any, **_: Any) -> None:
+    def on_sample_end(self, *, env_runner, **_):
         self.num_samples += 1
         folder = Path(env_runner.config["env_config"]["folder"])
         (folder / f"{env_runner.worker_index}-{self.num_samples}").touch()
@@ -107,11 +103,11 @@ class MarksSamples(RLlibCallback):
 
 @pytest.mark.process
 @pytest.mark.parametrize("is_ahead", [True, False])
-def test_runners_play_while_the_main_process_learns(is_ahead: bool, tmp_path: Path) -> None:
+def test_runners_play_while_the_main_process_learns(is_ahead, tmp_path):
     second = [tmp_path / "1-2", tmp_path / "2-2"]
-    seen: list[bool] = []
+    seen = []
 
-    def wait_for_second(**_: Any) -> None:
+    def wait_for_second(**_):
         if not seen:
             seen.append(
                 is_ahead and wait_until(lambda: all(mark.exists() for mark in second), within_s=60)
@@ -129,12 +125,12 @@ def test_runners_play_while_the_main_process_learns(is_ahead: bool, tmp_path: Pa
 # ---- whatever happens meanwhile
 
 
-def fail_to_learn(algo: Algorithm, error: type[BaseException] = RuntimeError) -> None:
+def fail_to_learn(algo, error=RuntimeError):
     """An iteration that fails when its sample was taken and the next one is asked for."""
-    learner: Any = algo.learner
+    learner = algo.learner
     update = learner.update
 
-    def raise_once(*_: Any, **__: Any) -> None:
+    def raise_once(*_, **__):
         learner.update = update
         raise error("on purpose")
 
@@ -143,11 +139,11 @@ def fail_to_learn(algo: Algorithm, error: type[BaseException] = RuntimeError) ->
         algo.train()
 
 
-def restore_from_itself(algo: Algorithm) -> None:
+def restore_from_itself(algo):
     algo.set_state(algo.get_state())
 
 
-MEANWHILE: dict[str, Callable[[Algorithm], object]] = {
+MEANWHILE = {
     "runners are killed": lambda algo: kill(algo.env_runner_group),
     "an update fails": fail_to_learn,
     "an update is interrupted": lambda algo: fail_to_learn(algo, KeyboardInterrupt),
@@ -166,7 +162,7 @@ CHANGES_RESULTS = ("it is evaluated", "a function is called")
 
 
 @pytest.mark.process
-def test_what_happens_meanwhile_changes_no_bytes() -> None:
+def test_what_happens_meanwhile_changes_no_bytes():
     with (
         config(2).build_algo() as undisturbed,
         config(2).build_algo() as spread,
@@ -185,8 +181,8 @@ def test_what_happens_meanwhile_changes_no_bytes() -> None:
 
 
 @pytest.mark.process
-def test_no_event_tells_of_runners_that_were_ended_with_their_request() -> None:
-    told: list[Any] = []
+def test_no_event_tells_of_runners_that_were_ended_with_their_request():
+    told = []
     made = config(2).callbacks(
         on_env_runners_recreated=lambda env_runner_indices, **_: told.append(env_runner_indices)
     )
@@ -197,7 +193,7 @@ def test_no_event_tells_of_runners_that_were_ended_with_their_request() -> None:
     assert told == []
 
 
-def test_a_dropped_sample_is_told_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dropped_sample_is_told_once_and_counted(caplog):
     with config(2).build_algo() as algo:
         assert "num_samples_dropped" not in algo.train()["fault_tolerance"]
         for _ in range(2):
@@ -208,7 +204,7 @@ def test_a_dropped_sample_is_told_once_and_counted(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.process
-def test_a_new_task_is_in_force_in_the_next_sample() -> None:
+def test_a_new_task_is_in_force_in_the_next_sample():
     found = []
     for num_env_runners in (0, 2):
         made = config(num_env_runners).environment(TaskCountdownEnv)
@@ -221,7 +217,7 @@ def test_a_new_task_is_in_force_in_the_next_sample() -> None:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_faults_of_runners_that_play_ahead_change_no_bytes(what: str) -> None:
+def test_faults_of_runners_that_play_ahead_change_no_bytes(what):
     made = config_of(2).training(sample_ahead=True)
     engine = FakeEngine(*FAULTS[what])
     expect_equal(trained_on(engine, made), trained_on(FakeEngine(), made))
@@ -231,7 +227,7 @@ def test_faults_of_runners_that_play_ahead_change_no_bytes(what: str) -> None:
 @pytest.mark.parametrize(
     "seeds", [range(3), pytest.param(range(3, 200), marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds: range) -> None:
+def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds):
     made = config_of(2).training(sample_ahead=True)
     undisturbed = trained_on(FakeEngine(), made)
     for seed in seeds:
@@ -243,21 +239,19 @@ class FailsAhead(RLlibCallback):
 
     is_armed = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_samples = 0
 
-    def on_sample_end(self, *, env_runner: Any, **_: Any) -> None:
+    def on_sample_end(self, *, env_runner, **_):
         self.num_samples += 1
         if self.is_armed and self.num_samples == 2 and env_runner.worker_index == 1:
             raise RuntimeError("on purpose")
 
 
 @contextmanager
-def that_fails_ahead(
-    monkeypatch: pytest.MonkeyPatch, *faults: ScriptedFault
-) -> Iterator[tuple[Algorithm, list[int]]]:
+def that_fails_ahead(monkeypatch, *faults):
     """An algorithm whose next sample failed and is dropped, and who is told as recreated."""
-    told: list[int] = []
+    told = []
     made = config_of(2).training(sample_ahead=True)
     made.callbacks(
         FailsAhead,
@@ -273,9 +267,7 @@ def that_fails_ahead(
         yield algo, told
 
 
-def test_faults_of_a_request_ahead_that_fails_are_counted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_faults_of_a_request_ahead_that_fails_are_counted(monkeypatch, caplog):
     # Call 0 is the start. The second one was made anew and plays again when the first one fails.
     faults = [
         ScriptedFault("die", place="env runner 2", call=2),
@@ -292,17 +284,13 @@ def test_faults_of_a_request_ahead_that_fails_are_counted(
     assert "on purpose" in caplog.text
 
 
-def test_what_fails_ahead_is_raised_when_it_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_ahead_is_raised_when_it_is_asked_for_again(monkeypatch):
     with that_fails_ahead(monkeypatch) as (algo, _), pytest.raises(CallbackError, match="purpose"):
         algo.train()
 
 
 @pytest.mark.parametrize("slow", ["env runner 1", "env runner 2"])
-def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(
-    slow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(slow, monkeypatch):
     delay = ScriptedFault("delay", place=slow, call=2, at_sign=3, seconds=10.0)
     with that_fails_ahead(monkeypatch, delay) as (algo, told):
         FailsAhead.is_armed = False
@@ -312,10 +300,10 @@ def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(
 
 
 @pytest.mark.process
-def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
+def test_modules_that_are_added_act_at_once(tmp_path):
     """A league adds copies of the module that learns: its next sample is played with the newest."""
 
-    def config_of_league(num_env_runners: int, num_envs: int) -> PPOConfig:
+    def config_of_league(num_env_runners, num_envs):
         return league.config(num_env_runners, num_envs).training(sample_ahead=True)
 
     with config_of_league(0, 6).build_algo() as algo:
@@ -338,7 +326,7 @@ def test_modules_that_are_added_act_at_once(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved_often(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, bytes]]:
+def saved_often(tmp_path_factory):
     """The checkpoints of a run before each of its iterations, and all that it knew then."""
     folder, saved, results = tmp_path_factory.mktemp("saved"), [], []
     with config(2).build_algo() as algo:
@@ -353,9 +341,7 @@ def saved_often(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, byt
 
 @pytest.mark.process
 @pytest.mark.parametrize("num_before", [0, 2])
-def test_a_restored_run_asks_for_the_same_sample_again(
-    num_before: int, saved_often: list[tuple[str, bytes]]
-) -> None:
+def test_a_restored_run_asks_for_the_same_sample_again(num_before, saved_often):
     results, end = undisturbed()
     path, at_save = saved_often[num_before]
     with Algorithm.from_checkpoint(path, callbacks=Remembering) as restored:
@@ -365,12 +351,10 @@ def test_a_restored_run_asks_for_the_same_sample_again(
 
 
 @pytest.mark.process
-def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(
-    tmp_path: Path,
-) -> None:
+def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(tmp_path):
     saves = {"on_train_result": lambda algorithm, **_: save(algorithm)}
 
-    def save(algorithm: Algorithm) -> None:
+    def save(algorithm):
         if algorithm.training_iteration == 2:
             algorithm.after_train_result(lambda _: algorithm.save_to_path(tmp_path / "checkpoint"))
 
@@ -389,7 +373,7 @@ def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(
             assert learnt(restored) == expected
 
 
-def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
+def test_without_the_weights_that_act_a_run_goes_on_differently():
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
@@ -407,7 +391,7 @@ def test_without_the_weights_that_act_a_run_goes_on_differently() -> None:
 
 @pytest.mark.parametrize("part", ["modules", "normalization"])
 @pytest.mark.parametrize("ids", [[], ["default_policy", "other"]])
-def test_what_acts_ahead_must_be_of_the_one_module(part: str, ids: list[str]) -> None:
+def test_what_acts_ahead_must_be_of_the_one_module(part, ids):
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
@@ -420,20 +404,18 @@ def test_what_acts_ahead_must_be_of_the_one_module(part: str, ids: list[str]) ->
         assert learnt(algo) == before
 
 
-def restored_by_path(algo: Algorithm, source: Algorithm, folder: Path) -> None:
+def restored_by_path(algo, source, folder):
     algo.restore_from_path(source.save_to_path(folder / "checkpoint"))
 
 
-def restored_by_state(algo: Algorithm, source: Algorithm, _: Path) -> None:
+def restored_by_state(algo, source, _):
     algo.set_state(source.get_state())
 
 
 @pytest.mark.parametrize(
     ("is_ahead", "restore"), [(True, restored_by_path), (False, restored_by_state)]
 )
-def test_states_are_taken_with_the_other_setting(
-    is_ahead: bool, restore: Callable[[Algorithm, Algorithm, Path], None], tmp_path: Path
-) -> None:
+def test_states_are_taken_with_the_other_setting(is_ahead, restore, tmp_path):
     other = config(sample_ahead=not is_ahead, seed=4)
     with config(sample_ahead=is_ahead).build_algo() as source, other.build_algo() as algo:
         trained(source, 2)
@@ -454,7 +436,7 @@ def test_states_are_taken_with_the_other_setting(
             assert learnt(algo) == learnt(fresh)
 
 
-def test_a_part_of_a_state_leaves_what_acts() -> None:
+def test_a_part_of_a_state_leaves_what_acts():
     with config().build_algo() as algo:
         trained(algo, 2)
         acting = encode(algo.get_state()["sample_ahead"])
@@ -462,7 +444,7 @@ def test_a_part_of_a_state_leaves_what_acts() -> None:
         assert encode(algo.get_state()["sample_ahead"]) == acting
 
 
-def test_new_weights_act_in_the_sample_after_the_next() -> None:
+def test_new_weights_act_in_the_sample_after_the_next():
     with config().build_algo() as algo:
         trained(algo, 2)
         algo.set_weights({id_: {name: array * 0 for name, array in state.items()}
@@ -491,6 +473,6 @@ def test_new_weights_act_in_the_sample_after_the_next() -> None:
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_name(made: Any, why: str) -> None:
+def test_what_does_not_go_together_is_refused_by_name(made, why):
     with pytest.raises(ConfigError, match=rf"sample_ahead=True.*{why}"):
         made.validate()

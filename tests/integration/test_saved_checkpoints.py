@@ -1,10 +1,6 @@
 """What is saved is what the page of the format says, and comes back with the same bytes."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,18 +14,18 @@ from trainer import Algorithm
 PAGE = Path(__file__).parents[2] / "docs" / "checkpoint-format.md"
 
 
-def contents_of(path: Path) -> dict[str, bytes]:
+def contents_of(path):
     return {file.name: file.read_bytes() for file in files_of(path).iterdir()}
 
 
 @pytest.fixture(params=sorted(with_every_component()))
-def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+def saved(request, tmp_path):
     with with_every_component()[request.param].build_algo() as algo:
         algo.train()
         yield Path(algo.save_to_path(tmp_path / "first"))
 
 
-def test_save_restore_save_gives_equal_bytes(saved: Path, tmp_path: Path) -> None:
+def test_save_restore_save_gives_equal_bytes(saved, tmp_path):
     with Algorithm.from_checkpoint(saved) as algo:
         again = Path(algo.save_to_path(tmp_path / "again"))
         assert contents_of(again) == contents_of(saved)
@@ -41,9 +37,7 @@ def test_save_restore_save_gives_equal_bytes(saved: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("large_array_bytes", [10**9, 16])
-def test_another_implementation_reads_the_same(
-    large_array_bytes: int, saved: Path, tmp_path: Path
-) -> None:
+def test_another_implementation_reads_the_same(large_array_bytes, saved, tmp_path):
     ours = read_checkpoint(saved)
     path = write_checkpoint(
         tmp_path / "again",
@@ -61,9 +55,9 @@ def test_another_implementation_reads_the_same(
     assert all(np.array_equal(array, load_weights(saved)[name]) for name, array in weights.items())
 
 
-def test_the_independent_reader_reads_every_kind_of_value() -> None:
+def test_the_independent_reader_reads_every_kind_of_value():
     structure = np.dtype([("a", "<i2"), ("b", "<f8", (2,))], align=True)
-    value: Any = {
+    value = {
         "plain": [None, True, -1, 2**70, -(2**70), 1.5, "é", "\ud800", b"\x00"],
         "containers": ((1, {2}), frozenset({"x", (3,)}), {1: {"a": []}, (2,): ()}),
         "numbers": [1 + 2j, np.float32(0.1), np.int8(-3), np.str_("u\x00"), np.bytes_(b"b\x00")],
@@ -75,7 +69,7 @@ def test_the_independent_reader_reads_every_kind_of_value() -> None:
     assert encode(read) == encode(value)
 
 
-def test_the_page_of_the_format_names_every_component_and_key(saved: Path) -> None:
+def test_the_page_of_the_format_names_every_component_and_key(saved):
     page = PAGE.read_text("utf-8")
     names_of_their_own = {"learner/rl_module", "learner/target", "counters"}  # tensors and counts
     components = read_checkpoint(saved).components

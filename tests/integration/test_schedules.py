@@ -1,19 +1,14 @@
 """Schedules of learning: read at the env steps that were sampled before an update, as in RLlib."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
-from trainer.config import AlgorithmConfig
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 _FALLS_AT_ONCE = [[0, 1e-2], [128, 0.0]]
 
 
-def _on_policy(config: AlgorithmConfig, **settings: Any) -> AlgorithmConfig:
+def _on_policy(config, **settings):
     return (
         config.environment(CountdownEnv)
         .env_runners(num_env_runners=0)
@@ -22,13 +17,12 @@ def _on_policy(config: AlgorithmConfig, **settings: Any) -> AlgorithmConfig:
     )
 
 
-def _weights(algo: Any) -> bytes:
-    flat: bytes = algo.get_module().parameters.flat.tobytes()
-    return flat
+def _weights(algo):
+    return algo.get_module().parameters.flat.tobytes()
 
 
 @pytest.mark.parametrize("config_class", [PPOConfig, PGConfig])
-def test_the_first_update_learns_with_the_first_value_of_a_schedule(config_class: Any) -> None:
+def test_the_first_update_learns_with_the_first_value_of_a_schedule(config_class):
     with _on_policy(config_class(), lr=_FALLS_AT_ONCE).build_algo() as algo:
         weights, rates = [_weights(algo)], []
         for _ in range(2):
@@ -39,8 +33,8 @@ def test_the_first_update_learns_with_the_first_value_of_a_schedule(config_class
     assert weights[0] != weights[1] == weights[2]
 
 
-def test_the_entropy_coefficient_begins_at_its_first_value() -> None:
-    settings: dict[str, Any] = {"entropy_coeff": [[0, 0.1], [256, 0.0]], "num_epochs": 1}
+def test_the_entropy_coefficient_begins_at_its_first_value():
+    settings = {"entropy_coeff": [[0, 0.1], [256, 0.0]], "num_epochs": 1}
     with _on_policy(PPOConfig(), **settings).build_algo() as algo:
         learners = [algo.train()["learners"]["default_policy"] for _ in range(3)]
     assert [each["curr_entropy_coeff"] for each in learners] == [0.1, 0.05, 0.0]
@@ -57,9 +51,7 @@ def test_the_entropy_coefficient_begins_at_its_first_value() -> None:
     ],
     ids=["DQN", "SAC"],
 )
-def test_learning_from_replay_begins_at_the_first_value(
-    config: AlgorithmConfig, rate: dict[str, Any]
-) -> None:
+def test_learning_from_replay_begins_at_the_first_value(config, rate):
     config.env_runners(num_env_runners=0, rollout_fragment_length=8).training(
         train_batch_size=8,
         num_steps_sampled_before_learning_starts=0,

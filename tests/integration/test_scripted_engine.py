@@ -4,14 +4,10 @@ The engine is a stand-in in this process: if the group knew anything of processe
 would run.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -19,37 +15,36 @@ import pytest
 from checkpoints import encode
 from tests import league
 from tests.small_runs import small_ppo
-from trainer import EnvRunnerGroup, PPOConfig, RLlibCallback
+from trainer import EnvRunnerGroup, RLlibCallback
 from trainer.algorithms import building
 from trainer.env_runners.env_runner import get_global_worker
 from trainer.errors import RunnerLostError
 from trainer.runner_group.records import RunnerRecord
 from trainer.testing import FakeEngine, ScriptedFault
-from trainer.testing.fake_engine import Kind
 
-_NUM_ITERATIONS: Final = 2
+_NUM_ITERATIONS = 2
 
 
 class Reader(RLlibCallback):
     """Has state that every episode changes, and logs."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_episodes = 0
 
-    def on_episode_end(self, *, episode: Any, metrics_logger: Any, **_: Any) -> None:
+    def on_episode_end(self, *, episode, metrics_logger, **_):
         self.num_episodes += 1
         metrics_logger.log_value("length", len(episode))
         assert get_global_worker() is not None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"num_episodes": self.num_episodes}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.num_episodes = state["num_episodes"]
 
 
-def config_of(num_env_runners: int, **evaluation: Any) -> PPOConfig:
-    settings: dict[str, Any] = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
+def config_of(num_env_runners, **evaluation):
+    settings = {"observation_filter": "MeanStdFilter", "train_batch_size": 80}
     return small_ppo(num_env_runners, callbacks=Reader, **settings, **evaluation)
 
 
@@ -70,7 +65,7 @@ class Trained:
     num_restarts: int
 
 
-def trained(engine: FakeEngine | None, config: PPOConfig) -> Trained:
+def trained(engine, config):
     """Trains, with remote runners on that engine."""
     with pytest.MonkeyPatch.context() as patch:
         if engine is not None:
@@ -91,14 +86,14 @@ def trained(engine: FakeEngine | None, config: PPOConfig) -> Trained:
 
 
 @contextmanager
-def stopped_at_the_end(group: EnvRunnerGroup) -> Iterator[None]:
+def stopped_at_the_end(group):
     try:
         yield
     finally:
         group.stop()
 
 
-FAULTS: Final[dict[str, Sequence[ScriptedFault]]] = {
+FAULTS = {
     "dies before it begins": [ScriptedFault("die", method="sample")],
     "dies in the middle": [ScriptedFault("die", method="sample", at_sign=7)],
     "dies again and again": [
@@ -125,34 +120,30 @@ FAULTS: Final[dict[str, Sequence[ScriptedFault]]] = {
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> Trained:
+def undisturbed():
     """What two runners come to that nothing happens to."""
     return trained(FakeEngine(), config_of(2))
 
 
-def expect_equal(found: Trained, expected: Trained) -> None:
+def expect_equal(found, expected):
     assert found.learnt == expected.learnt
     assert found.runners == expected.runners
     assert found.metrics == expected.metrics
 
 
-def test_runners_on_a_scripted_engine_learn_what_those_of_this_process_do(
-    undisturbed: Trained,
-) -> None:
+def test_runners_on_a_scripted_engine_learn_what_those_of_this_process_do(undisturbed):
     local = trained(None, config_of(0))
     assert (undisturbed.learnt, undisturbed.metrics) == (local.learnt, local.metrics)
     assert undisturbed.num_restarts == 0
 
 
 @pytest.mark.process
-def test_runners_on_a_scripted_engine_learn_what_processes_do(undisturbed: Trained) -> None:
+def test_runners_on_a_scripted_engine_learn_what_processes_do(undisturbed):
     expect_equal(trained(None, config_of(2)), undisturbed)
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_whatever_happens_to_runners_training_ends_with_the_same_bytes(
-    undisturbed: Trained, what: str
-) -> None:
+def test_whatever_happens_to_runners_training_ends_with_the_same_bytes(undisturbed, what):
     engine = FakeEngine(*FAULTS[what])
     found = trained(engine, config_of(2))
     assert len(engine.struck) == sum(fault.times for fault in FAULTS[what])
@@ -161,12 +152,10 @@ def test_whatever_happens_to_runners_training_ends_with_the_same_bytes(
     expect_equal(found, undisturbed)
 
 
-def test_without_putting_runners_back_a_death_would_change_the_bytes(
-    undisturbed: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_putting_runners_back_a_death_would_change_the_bytes(undisturbed, monkeypatch):
     bootstrap = RunnerRecord.bootstrap
 
-    def without_positions(place: RunnerRecord, weights: Any) -> Any:
+    def without_positions(place, weights):
         made = bootstrap(place, weights)
         return replace(made, sync=replace(made.sync, positions=None))
 
@@ -175,10 +164,10 @@ def test_without_putting_runners_back_a_death_would_change_the_bytes(
     assert trained(FakeEngine(fault), config_of(2)).runners != undisturbed.runners
 
 
-def random_script(seed: int) -> list[ScriptedFault]:
+def random_script(seed):
     """Faults of all kinds, at calls and signs that follow from the seed."""
     rng = np.random.default_rng(seed)
-    kinds: list[Kind] = ["die", "hang", "delay", "lose_answer", "break_answer"]
+    kinds = ["die", "hang", "delay", "lose_answer", "break_answer"]
     return [
         ScriptedFault(
             kinds[int(rng.integers(len(kinds)))],
@@ -194,15 +183,11 @@ def random_script(seed: int) -> list[ScriptedFault]:
 @pytest.mark.parametrize(
     "seed", [*range(3), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 200)]]
 )
-def test_whatever_a_seed_lets_happen_training_ends_with_the_same_bytes(
-    undisturbed: Trained, seed: int
-) -> None:
+def test_whatever_a_seed_lets_happen_training_ends_with_the_same_bytes(undisturbed, seed):
     expect_equal(trained(FakeEngine(*random_script(seed)), config_of(2)), undisturbed)
 
 
-def test_the_clock_that_a_hanging_runner_is_judged_by_is_the_engines(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_clock_that_a_hanging_runner_is_judged_by_is_the_engines(caplog):
     engine = FakeEngine(ScriptedFault("hang", method="sample"))
     begun_s = time.monotonic()
     trained(engine, config_of(2).env_runners(sample_timeout_s=3600.0))
@@ -212,7 +197,7 @@ def test_the_clock_that_a_hanging_runner_is_judged_by_is_the_engines(
 
 
 @pytest.mark.parametrize("duration", [4, "auto"])
-def test_an_evaluation_goes_on_while_the_main_process_learns(duration: int | str) -> None:
+def test_an_evaluation_goes_on_while_the_main_process_learns(duration):
     config = config_of(
         2,
         evaluation_interval=1,
@@ -230,15 +215,15 @@ def test_an_evaluation_goes_on_while_the_main_process_learns(duration: int | str
     assert played == 4 if duration == 4 else played >= 1
 
 
-def test_runners_that_may_not_be_replaced_are_given_up() -> None:
+def test_runners_that_may_not_be_replaced_are_given_up():
     engine = FakeEngine(ScriptedFault("die", method="sample"))
     config = config_of(2).fault_tolerance(restart_failed_env_runners=False)
     with pytest.raises(RunnerLostError, match="restart_failed_env_runners=False"):
         trained(engine, config)
 
 
-def test_a_death_in_what_is_played_instead_gives_up_no_more_episodes() -> None:
-    def outcome(num_deaths: int) -> bytes:
+def test_a_death_in_what_is_played_instead_gives_up_no_more_episodes():
+    def outcome(num_deaths):
         deaths = [
             ScriptedFault("die", place="env runner 1", method="sample", call=call, at_sign=5)
             for call in range(2, 2 * num_deaths + 1, 2)  # starts are calls, too
@@ -256,7 +241,7 @@ def test_a_death_in_what_is_played_instead_gives_up_no_more_episodes() -> None:
     assert after_four == after_three
 
 
-def test_callbacks_hear_once_of_a_module_although_the_runner_dies_that_was_told() -> None:
+def test_callbacks_hear_once_of_a_module_although_the_runner_dies_that_was_told():
     """A callback of the league adds a module in the second iteration; who dies is told anew."""
     found = []
     for script in ([], [ScriptedFault("die", place="env runner 2", call=3, at_sign=3)]):
@@ -272,7 +257,7 @@ def test_callbacks_hear_once_of_a_module_although_the_runner_dies_that_was_told(
     assert found[0] == found[1]
 
 
-def test_callbacks_hear_once_of_a_module_after_a_restore_with_another_seed() -> None:
+def test_callbacks_hear_once_of_a_module_after_a_restore_with_another_seed():
     """Which makes the runner anew, before it is told."""
     with league.config().build_algo() as algo:
         algo.train(), algo.train()  # the second one adds a module
@@ -282,7 +267,7 @@ def test_callbacks_hear_once_of_a_module_after_a_restore_with_another_seed() -> 
         assert algo.train()["env_runners"]["told"] == 3
 
 
-def test_users_functions_run_on_any_engine() -> None:
+def test_users_functions_run_on_any_engine():
     engine = FakeEngine(ScriptedFault("die", place="env runner 1", method="apply"))
     group = EnvRunnerGroup(config=config_of(0), num_env_runners=2, engine=engine)
     with stopped_at_the_end(group):
@@ -293,7 +278,7 @@ def test_users_functions_run_on_any_engine() -> None:
     assert not any(place.is_running for place in engine.places.values())
 
 
-def test_what_a_call_may_take_is_measured_by_the_engines_clock() -> None:
+def test_what_a_call_may_take_is_measured_by_the_engines_clock():
     engine = FakeEngine(ScriptedFault("hang", place="env runner 1", method="apply"))
     group = EnvRunnerGroup(config=config_of(0), num_env_runners=2, engine=engine)
     with stopped_at_the_end(group):

@@ -1,14 +1,11 @@
 """The documentation as a site: every public name has a page, every page is found, links lead on."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -16,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site() -> ModuleType:
+def site():
     spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
     assert spec is not None
     assert spec.loader is not None
@@ -25,7 +22,7 @@ def site() -> ModuleType:
     return module
 
 
-def test_every_public_name_has_its_place_on_a_page(site: ModuleType) -> None:
+def test_every_public_name_has_its_place_on_a_page(site):
     for package in site.PACKAGES:
         page = site.reference(package)
         names = site.public_names(package)
@@ -35,9 +32,7 @@ def test_every_public_name_has_its_place_on_a_page(site: ModuleType) -> None:
     assert "See [callbacks](callbacks.md#rllibcallback)." in site.reference("trainer")
 
 
-def test_the_navigation_names_pages_that_are_there_and_no_page_is_left_out(
-    site: ModuleType,
-) -> None:
+def test_the_navigation_names_pages_that_are_there_and_no_page_is_left_out(site):
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     there = {*(path.name for path in (ROOT / "docs").glob("*.md")), *site.pages()}
     assert len(site.listed(text)) > 40
@@ -45,7 +40,7 @@ def test_the_navigation_names_pages_that_are_there_and_no_page_is_left_out(
     assert "index.md" in site.unlisted(text.replace("      - index.md\n", ""))
 
 
-def test_links_on_made_pages_lead_to_pages(site: ModuleType) -> None:
+def test_links_on_made_pages_lead_to_pages(site):
     known = {path.name for path in (ROOT / "docs").glob("*.md")} | set(site.pages())
     for name, text in site.pages().items():
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -54,7 +49,7 @@ def test_links_on_made_pages_lead_to_pages(site: ModuleType) -> None:
                 assert (Path(name).parent / target).as_posix() in known, f"{name}: {target}"
 
 
-def test_links_to_what_is_not_on_the_site_become_text(site: ModuleType) -> None:
+def test_links_to_what_is_not_on_the_site_become_text(site):
     text = (
         "[a](../README.md#more) [b](../tests/conftest.py) [c](envs.md) [d](https://x.org) "
         "[e](../examples/memory.py)\n```\n[f](../tests/x.py)\n```"
@@ -67,7 +62,7 @@ def test_links_to_what_is_not_on_the_site_become_text(site: ModuleType) -> None:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_is_built_without_a_warning(tmp_path):
     for package in ("mkdocs", "material", "mkdocstrings"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install '.[docs]'")

@@ -1,9 +1,5 @@
 """Nested actions, action masks and images in whole runs: the same promises as for plain spaces."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -18,7 +14,7 @@ from trainer.testing.envs import TargetEnv
 pytestmark = pytest.mark.process
 
 
-def config(env: Any, **settings: Any) -> PPOConfig:
+def config(env, **settings):
     made = small_ppo(env=env, batch=102, minibatch_size=32, num_epochs=2, lr=1e-3, seed=7)
     return made.training(entropy_coeff=0.01).update_from_dict(settings)
 
@@ -26,19 +22,19 @@ def config(env: Any, **settings: Any) -> PPOConfig:
 class LooksAtBatches(RLlibCallback):
     """Changes nested actions where callbacks may."""
 
-    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, **kwargs: Any) -> None:
+    def on_postprocess_trajectory(self, *, postprocessed_batch, **kwargs):
         actions = postprocessed_batch["actions"]
         assert actions["hand"][1].shape == (postprocessed_batch.count, 2)
         actions["hand"][0][:] = 0
 
-    def on_sample_end(self, *, samples: Any, **kwargs: Any) -> None:
+    def on_sample_end(self, *, samples, **kwargs):
         for episode in samples:
             assert set(episode.get_actions()["hand"][0].tolist()) <= {0}
             assert episode.get_actions(0)["arm"].shape == (2,)
             assert episode.get_extra_model_outputs("action_logp").shape == (len(episode),)
 
 
-def test_callbacks_see_and_rewrite_nested_actions() -> None:
+def test_callbacks_see_and_rewrite_nested_actions():
     with config(NestedEnv).callbacks(LooksAtBatches).build_algo() as algo:
         before = algo.learner.module.parameters.flat.copy()
         algo.train()
@@ -46,7 +42,7 @@ def test_callbacks_see_and_rewrite_nested_actions() -> None:
 
 
 @pytest.mark.parametrize("env_config", [{}, {"multi": True}, {"key": "allowed"}], ids=str)
-def test_masks_hold_wherever_actions_are_chosen(env_config: dict[str, Any]) -> None:
+def test_masks_hold_wherever_actions_are_chosen(env_config):
     made = config(MaskedEnv, env_config=env_config, evaluation_config={"explore": False})
     made.environment(action_mask_key=env_config.get("key", "action_mask"))
     made.evaluation(evaluation_duration=3)
@@ -67,7 +63,7 @@ def test_masks_hold_wherever_actions_are_chosen(env_config: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("random_actions", [False, True])
-def test_a_mask_that_allows_nothing_names_the_step(random_actions: bool) -> None:
+def test_a_mask_that_allows_nothing_names_the_step(random_actions):
     text = r"step 3 of episode training-0-0 allows no action"
     with (
         config(MaskedEnv, env_config={"nothing_at": 3}).build_algo() as algo,
@@ -76,9 +72,9 @@ def test_a_mask_that_allows_nothing_names_the_step(random_actions: bool) -> None
         algo.env_runner.sample(num_timesteps=50, random_actions=random_actions)
 
 
-def test_masks_that_do_not_fit_are_refused_when_the_run_is_built() -> None:
+def test_masks_that_do_not_fit_are_refused_when_the_run_is_built():
     class WrongMask(MaskedEnv):
-        def __init__(self, env_config: Any) -> None:
+        def __init__(self, env_config):
             super().__init__(env_config)
             self.action_space = spaces.Discrete(5)
 
@@ -89,7 +85,7 @@ def test_masks_that_do_not_fit_are_refused_when_the_run_is_built() -> None:
         assert algo.learner.module.obs_size == 6
 
 
-def test_compute_single_action_takes_one_observation_in_the_form_of_its_space() -> None:
+def test_compute_single_action_takes_one_observation_in_the_form_of_its_space():
     """As many numbers in another order would give an action that means nothing."""
     made = PPOConfig().environment(TargetEnv, env_config={"size": 6, "mask": True})
     made.env_runners(num_env_runners=0).training(model={"fcnet_hiddens": [4]})
@@ -126,9 +122,7 @@ _NUMBERS = spaces.Box(-1.0, 1.0, (3,), np.float32)
         (spaces.Tuple((_NUMBERS, _NUMBERS)), (np.zeros(3), np.zeros(2)), r"shape \[2\] was given"),
     ],
 )
-def test_what_is_not_one_observation_is_refused(
-    space: spaces.Space[Any], observation: Any, words: str
-) -> None:
+def test_what_is_not_one_observation_is_refused(space, observation, words):
     with pytest.raises(EnvContractError, match=words):
         check_single(space, observation)
 
@@ -141,9 +135,7 @@ def test_what_is_not_one_observation_is_refused(
         (spaces.Tuple((_NUMBERS, _NUMBERS)), (np.zeros(3),)),
     ],
 )
-def test_other_containers_are_left_to_the_encoder(
-    space: spaces.Space[Any], observation: Any
-) -> None:
+def test_other_containers_are_left_to_the_encoder(space, observation):
     check_single(space, observation)
 
 
@@ -162,14 +154,14 @@ def test_other_containers_are_left_to_the_encoder(
     ],
 )
 def test_a_space_that_does_not_fit_is_one_clear_error_when_the_algorithm_is_built(
-    settings: dict[str, Any], expected: str
-) -> None:
+    settings, expected
+):
     made = PPOConfig().environment("CartPole-v1", **settings).env_runners(num_env_runners=0)
     with pytest.raises((ConfigError, EnvContractError, UnsupportedSpaceError), match=expected):
         made.build_algo()
 
 
-def test_an_action_space_of_the_same_kind_may_take_the_place_of_the_envs() -> None:
+def test_an_action_space_of_the_same_kind_may_take_the_place_of_the_envs():
     made = PPOConfig().environment("CartPole-v1", action_space=spaces.Discrete(1))
     made.env_runners(num_env_runners=0).training(train_batch_size=20, minibatch_size=20)
     with made.build_algo() as algo:

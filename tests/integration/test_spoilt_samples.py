@@ -1,7 +1,5 @@
 """Episodes and batches that a callback spoilt: who it was, which column, and both lengths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,53 +7,53 @@ from typing import Any
 import pytest
 
 from tests.small_runs import small_ppo
-from trainer import CallbackError, EnvContractError, PPOConfig
+from trainer import CallbackError, EnvContractError
 
 Spoil = Callable[[Any], None]
 
 
-def config(**callbacks: Any) -> PPOConfig:
+def config(**callbacks):
     made = small_ppo(num_slots=1, batch=5, minibatch_size=5, batch_mode="complete_episodes")
     made.environment(env_config={"min_length": 5, "max_length": 5})
     return made.callbacks(**callbacks)
 
 
-def _put_none(samples: Any) -> None:
+def _put_none(samples):
     samples[0] = None
 
 
-def _add_a_number(samples: Any) -> None:
+def _add_a_number(samples):
     samples.append(3)
 
 
-def _replace_rewards(samples: Any) -> None:
+def _replace_rewards(samples):
     samples[0].rewards = samples[0].get_rewards()
 
 
-def _drop(column: str) -> Spoil:
-    def drop(samples: Any) -> None:
+def _drop(column):
+    def drop(samples):
         getattr(samples[0], column).data = getattr(samples[0], column).data[:-1]
 
     return drop
 
 
-def _drop_output(samples: Any) -> None:
+def _drop_output(samples):
     output = samples[0].extra_model_outputs["action_logp"]
     output.data = output.data[:-1]
 
 
-def _spoil(column: str, number: float) -> Spoil:
-    def spoil(samples: Any) -> None:
+def _spoil(column, number):
+    def spoil(samples):
         getattr(samples[0], column).data[2] = number
 
     return spoil
 
 
-def _remove_output(samples: Any) -> None:
+def _remove_output(samples):
     del samples[0].extra_model_outputs["action_logp"]
 
 
-SPOILT: dict[str, tuple[Spoil, str]] = {
+SPOILT = {
     "no episode": (_put_none, r"samples\[0\] is NoneType now; expected a SingleAgentEpisode"),
     "one too many": (_add_a_number, r"samples\[1\] is int now; expected a SingleAgentEpisode"),
     "no buffer": (_replace_rewards, r"'rewards' of 'training-0-0' is ndarray now"),
@@ -71,10 +69,10 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_spoilt_samples_are_told_with_callback_column_and_lengths(name: str) -> None:
+def test_spoilt_samples_are_told_with_callback_column_and_lengths(name):
     spoil, expected = SPOILT[name]
 
-    def spoils(samples: Any, **_: Any) -> None:
+    def spoils(samples, **_):
         spoil(samples)
 
     with config(on_sample_end=spoils).build_algo() as algo:
@@ -93,10 +91,8 @@ def test_spoilt_samples_are_told_with_callback_column_and_lengths(name: str) -> 
         ("on_learn_on_batch", "train_batch"),
     ],
 )
-def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
-    event: str, given: str, action: int
-) -> None:
-    def spoils(**arguments: Any) -> None:
+def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(event, given, action):
+    def spoils(**arguments):
         columns = arguments[given]
         actions = columns[0].actions.data if given == "samples" else columns["actions"]
         actions[3] = action
@@ -107,8 +103,8 @@ def test_an_action_that_there_is_not_is_told_and_not_counted_from_the_end(
         algo.train()
 
 
-def test_a_reward_that_an_event_of_the_episode_spoilt_is_not_blamed_on_the_env_alone() -> None:
-    def spoils(episode: Any, **_: Any) -> None:
+def test_a_reward_that_an_event_of_the_episode_spoilt_is_not_blamed_on_the_env_alone():
+    def spoils(episode, **_):
         episode.set_rewards(new_data=[math.nan] * len(episode))
 
     told = r"reward .*nan.* at step 1 .* in the env, or in a callback that wrote into the episode"
@@ -117,16 +113,16 @@ def test_a_reward_that_an_event_of_the_episode_spoilt_is_not_blamed_on_the_env_a
         algo.train()
 
 
-def test_whole_episodes_may_be_shortened_and_left_out() -> None:
-    def shorten(samples: Any, **_: Any) -> None:
+def test_whole_episodes_may_be_shortened_and_left_out():
+    def shorten(samples, **_):
         samples[:] = [samples[0][:3]]
 
     with config(on_sample_end=shorten).build_algo() as algo:
         assert algo.train()["training_iteration"] == 1
 
 
-def test_infos_that_are_no_list_are_told() -> None:
-    def spoils(postprocessed_batch: Any, **_: Any) -> None:
+def test_infos_that_are_no_list_are_told():
+    def spoils(postprocessed_batch, **_):
         postprocessed_batch["infos"] = None
 
     with (

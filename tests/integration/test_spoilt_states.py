@@ -5,13 +5,9 @@ by default, all of it with `-m slow`. What is taken all the same stands in `TAKE
 reason.
 """
 
-from __future__ import annotations
-
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -23,18 +19,18 @@ from checkpoints import (
     read_manifest,
     write_checkpoint,
 )
-from tests.mutated_states import Mutation, mutated, mutations
+from tests.mutated_states import mutated, mutations
 from tests.slow_disk import Unsynced
 from tests.small_runs import small_ppo
-from trainer import DQNConfig, PPOConfig
+from trainer import DQNConfig
 from trainer.metrics import comparable
 
 pytestmark = pytest.mark.process
 
-NUM_SAMPLED: Final = 4
+NUM_SAMPLED = 4
 """Mutations of each component in the default run; the larger ones have hundreds."""
 
-TAKEN: Final = {
+TAKEN = {
     r"config\['settings'\]": "settings are written, never applied by restore_from_path; "
     "from_checkpoint has config.from_state check them",
     r"key .* connectors\['running'\]": "keys are ids of episodes: who is missing begins at 0",
@@ -49,13 +45,13 @@ TAKEN: Final = {
 }
 
 
-def ppo() -> PPOConfig:
+def ppo():
     made = small_ppo(env="CartPole-v1", num_slots=2, batch=70, model={"fcnet_hiddens": [4]})
     made.environment(normalize_rewards=True).env_runners(observation_filter="MeanStdFilter")
     return made.evaluation(evaluation_interval=1, evaluation_duration=1)
 
 
-def dqn() -> DQNConfig:
+def dqn():
     return (
         DQNConfig()
         .environment("CartPole-v1")
@@ -73,7 +69,7 @@ def dqn() -> DQNConfig:
     )
 
 
-COMPONENTS: Final = {
+COMPONENTS = {
     "ppo": (
         *("config", "counters", "learner/rl_module", "learner/optimizer", "learner/learner"),
         *("connectors", "env_runners", "evaluation", "metrics", "callbacks"),
@@ -84,14 +80,14 @@ COMPONENTS: Final = {
         "replay_buffer",
     ),
 }
-CASES: Final = [(name, component) for name, found in COMPONENTS.items() for component in found]
+CASES = [(name, component) for name, found in COMPONENTS.items() for component in found]
 
 
 class Run:
     """An algorithm that was trained, its checkpoint, and its state as bytes."""
 
-    def __init__(self, name: str, directory: Path) -> None:
-        self.algo: Any = {"ppo": ppo, "dqn": dqn}[name]().build_algo()
+    def __init__(self, name, directory):
+        self.algo = {"ppo": ppo, "dqn": dqn}[name]().build_algo()
         self.algo.train()
         self.algo.metrics.log_value("speed", 3.0)
         self.algo.metrics.log_value("last/speeds", 3.0, window=4)
@@ -100,7 +96,7 @@ class Run:
         self.contents = read_checkpoint(self.path)
         self.known = encode(self.algo.get_state())
 
-    def rewritten(self, path: Path, components: dict[str, Any]) -> Path:
+    def rewritten(self, path, components):
         """The checkpoint with other components and a manifest that fits them."""
         return write_checkpoint(
             path,
@@ -109,12 +105,12 @@ class Run:
             file_system=Unsynced(),
         )
 
-    def assert_unchanged(self) -> None:
+    def assert_unchanged(self):
         assert encode(self.algo.get_state()) == self.known
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs")
     made = {name: Run(name, directory) for name in COMPONENTS}
     yield made
@@ -122,15 +118,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
         run.algo.stop()
 
 
-def test_the_table_names_every_component(runs: dict[str, Run]) -> None:
+def test_the_table_names_every_component(runs):
     for name, run in runs.items():
         assert set(run.contents.components) - {"constructors"} == set(COMPONENTS[name])
 
 
 @pytest.mark.parametrize(("name", "component"), CASES)
 def test_component_that_is_missing_or_renamed_or_one_too_many_is_named(
-    runs: dict[str, Run], name: str, component: str, tmp_path: Path
-) -> None:
+    runs, name, component, tmp_path
+):
     run, state = runs[name], runs[name].contents.components[component]
     others = {key: part for key, part in run.contents.components.items() if key != component}
     if component != "replay_buffer":  # may be missing: a documented rule, with a warning
@@ -149,7 +145,7 @@ def test_component_that_is_missing_or_renamed_or_one_too_many_is_named(
     run.assert_unchanged()
 
 
-def spoil(run: Run, component: str, mutation: Mutation, path: Path) -> str | None:
+def spoil(run, component, mutation, path):
     """Restores a checkpoint with one mutation; the error's text, or None if it was taken."""
     state = mutated(run.contents.components[component], mutation)
     spoilt = run.rewritten(path, {**run.contents.components, component: state})
@@ -160,12 +156,12 @@ def spoil(run: Run, component: str, mutation: Mutation, path: Path) -> str | Non
     return None
 
 
-def described(component: str, mutation: Mutation) -> str:
+def described(component, mutation):
     what, path = mutation
     return f"{what} {component}" + "".join(f"[{step!r}]" for step in path)
 
 
-def check(run: Run, component: str, found: list[Mutation], path: Path) -> None:
+def check(run, component, found, path):
     for mutation in found:
         text, name = spoil(run, component, mutation, path), described(component, mutation)
         if text is None:
@@ -176,15 +172,13 @@ def check(run: Run, component: str, found: list[Mutation], path: Path) -> None:
         run.assert_unchanged()
 
 
-def all_mutations(run: Run, component: str) -> list[Mutation]:
+def all_mutations(run, component):
     found = list(mutations(run.contents.components[component]))
     return [(what, path) for what, path in found if path]
 
 
 @pytest.mark.parametrize(("name", "component"), CASES)
-def test_spoilt_states_are_refused_and_change_nothing(
-    runs: dict[str, Run], name: str, component: str, tmp_path: Path
-) -> None:
+def test_spoilt_states_are_refused_and_change_nothing(runs, name, component, tmp_path):
     found = all_mutations(runs[name], component)
     sample = random.Random(f"{name} {component}").sample(found, min(NUM_SAMPLED, len(found)))
     check(runs[name], component, sample, tmp_path / "spoilt")
@@ -192,16 +186,12 @@ def test_spoilt_states_are_refused_and_change_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "component"), CASES)
-def test_every_spoilt_state_is_refused_and_changes_nothing(
-    runs: dict[str, Run], name: str, component: str, tmp_path: Path
-) -> None:
+def test_every_spoilt_state_is_refused_and_changes_nothing(runs, name, component, tmp_path):
     check(runs[name], component, all_mutations(runs[name], component), tmp_path / "spoilt")
 
 
 @pytest.mark.parametrize("what", ["row added", "axis added", "dtype"])
-def test_array_that_does_not_fit_is_named_with_both(
-    runs: dict[str, Run], what: str, tmp_path: Path
-) -> None:
+def test_array_that_does_not_fit_is_named_with_both(runs, what, tmp_path):
     run = runs["ppo"]
     text = spoil(run, "learner/rl_module", (what, ("pi/0/kernel",)), tmp_path / "spoilt")
     expected = {
@@ -215,9 +205,7 @@ def test_array_that_does_not_fit_is_named_with_both(
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_training_goes_on_after_a_refused_checkpoint_as_if_nothing_had_been(
-    runs: dict[str, Run], name: str, tmp_path: Path
-) -> None:
+def test_training_goes_on_after_a_refused_checkpoint_as_if_nothing_had_been(runs, name, tmp_path):
     run = runs[name]
     first_vector = next(iter(run.contents.components["learner/rl_module"]))
     refused = [
@@ -233,9 +221,7 @@ def test_training_goes_on_after_a_refused_checkpoint_as_if_nothing_had_been(
     run.assert_unchanged()
 
 
-def test_outputs_of_the_last_actions_may_be_missing_because_nobody_learns_from_them(
-    runs: dict[str, Run], tmp_path: Path
-) -> None:
+def test_outputs_of_the_last_actions_may_be_missing_because_nobody_learns_from_them(runs, tmp_path):
     run = runs["ppo"]
     expected = encode(comparable(run.algo.train()))
     state = mutated(run.contents.components["env_runners"], ("key added", ("slots", 0)))
@@ -249,7 +235,7 @@ def test_outputs_of_the_last_actions_may_be_missing_because_nobody_learns_from_t
     run.assert_unchanged()
 
 
-def test_the_mutations_reach_every_kind_of_leaf() -> None:
+def test_the_mutations_reach_every_kind_of_leaf():
     state = {"a": [1, "x", None], "b": {"c": np.zeros((2, 2), np.float32)}}
     found = set(mutations(state))
     assert ("wrong type", ("a", 1)) in found
@@ -259,9 +245,7 @@ def test_the_mutations_reach_every_kind_of_leaf() -> None:
     assert all(encode(mutated(state, mutation)) != encode(state) for mutation in found)
 
 
-def test_the_manifest_of_a_rewritten_checkpoint_is_a_good_one(
-    runs: dict[str, Run], tmp_path: Path
-) -> None:
+def test_the_manifest_of_a_rewritten_checkpoint_is_a_good_one(runs, tmp_path):
     run = runs["ppo"]
     path = run.rewritten(tmp_path / "same", run.contents.components)
     assert read_manifest(path).components == run.contents.manifest.components
@@ -269,11 +253,11 @@ def test_the_manifest_of_a_rewritten_checkpoint_is_a_good_one(
     run.assert_unchanged()
 
 
-HUGE: Final = (10**5000, 2**1024, -(2**3000))
+HUGE = (10**5000, 2**1024, -(2**3000))
 
 
 @pytest.mark.parametrize("place", ["episode_return", "length", "rewritten_return"])
-def test_integers_beyond_all_numbers_spoil_no_later_restore(place: str, tmp_path: Path) -> None:
+def test_integers_beyond_all_numbers_spoil_no_later_restore(place, tmp_path):
     config = ppo().evaluation(evaluation_interval=None)
     with config.build_algo() as algo:
         _ = [algo.train() for _ in range(2)]

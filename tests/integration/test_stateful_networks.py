@@ -1,17 +1,12 @@
 """Networks with memory in whole algorithms: acting alone, callbacks, rewriting, what is shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from callbacks import CallbackError
 from checkpoints import encode
 from tests.small_runs import small_ppo
-from trainer import ConfigError, PPOConfig, TrainedPolicy
+from trainer import ConfigError, TrainedPolicy
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.metrics import comparable
@@ -27,14 +22,14 @@ MODEL = {
 }
 
 
-def config(env: Any = StatelessCartPole, *, model: Any = None, **env_config: Any) -> PPOConfig:
+def config(env=StatelessCartPole, *, model=None, **env_config):
     """61 steps on 4 slots, which cut episodes wherever they stand."""
     made = small_ppo(env=env, batch=61, minibatch_size=24, num_epochs=2, lr=3e-3, seed=7)
     made.environment(env_config=env_config)
     return made.rl_module(model_config={**MODEL, **(model or {})})
 
 
-def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
+def results_of(made, num_iterations=2):
     """What some iterations show and learn."""
     with made.build_algo() as algo:
         shown = [comparable(algo.train()) for _ in range(num_iterations)]
@@ -46,7 +41,7 @@ def results_of(made: PPOConfig, num_iterations: int = 2) -> list[bytes]:
 # ---- acting alone
 
 
-def test_actions_by_agent_take_and_give_states(tmp_path: Path) -> None:
+def test_actions_by_agent_take_and_give_states(tmp_path):
     with config(RepeatPreviousEnv, length=8, delay=1).build_algo() as algo:
         initial = algo.get_module().get_initial_state()
         single, after, _ = algo.compute_single_action(2, state=initial, explore=False)
@@ -58,12 +53,12 @@ def test_actions_by_agent_take_and_give_states(tmp_path: Path) -> None:
         TrainedPolicy.from_checkpoint(path).predict_all([2])
 
 
-def test_a_forgotten_or_foreign_state_is_one_error() -> None:
+def test_a_forgotten_or_foreign_state_is_one_error():
     with config().build_algo() as algo:
         obs = np.zeros(2, np.float32)
         with pytest.raises(ConfigError, match=r"without a state.*has memory"):
             algo.compute_single_action(obs)
-        wrong_ones: list[Any] = [{"h": np.zeros(3)}, {"x": np.zeros(8)}, [], {"h": "text"}]
+        wrong_ones = [{"h": np.zeros(3)}, {"x": np.zeros(8)}, [], {"h": "text"}]
         for wrong in wrong_ones:
             with pytest.raises(ModuleError, match="get_initial_state"):
                 algo.compute_single_action(obs, state=wrong)
@@ -73,13 +68,13 @@ def test_a_forgotten_or_foreign_state_is_one_error() -> None:
         assert info["action_prob"] == pytest.approx(np.exp(info["action_logp"]))
 
 
-def test_old_names_say_that_it_remembers() -> None:
-    states: list[Any] = []
+def test_old_names_say_that_it_remembers():
+    states = []
     made = config().callbacks(
         on_episode_step=lambda *, episode, **_: states.append(episode.rnn_state_for())
     )
     with made.build_algo() as algo:
-        policy: Any = algo.get_module()
+        policy = algo.get_module()
         assert policy.is_recurrent()
         assert policy.num_state_tensors() == 1
         with pytest.raises(ModuleError, match="by an old name"):
@@ -92,14 +87,14 @@ def test_old_names_say_that_it_remembers() -> None:
 # ---- what callbacks see and change
 
 
-def test_callbacks_see_states_and_values_that_follow_from_them() -> None:
-    trajectories: list[Any] = []
-    batches: list[Any] = []
+def test_callbacks_see_states_and_values_that_follow_from_them():
+    trajectories = []
+    batches = []
 
-    def on_postprocess_trajectory(*, postprocessed_batch: Any, **_: Any) -> None:
+    def on_postprocess_trajectory(*, postprocessed_batch, **_):
         trajectories.append(postprocessed_batch.copy())
 
-    def on_learn_on_batch(*, train_batch: Any, **_: Any) -> None:
+    def on_learn_on_batch(*, train_batch, **_):
         batches.append({name: train_batch[name] for name in train_batch})
 
     made = config().callbacks(
@@ -122,7 +117,7 @@ def test_callbacks_see_states_and_values_that_follow_from_them() -> None:
     assert (batches[0]["state_in"]["h"][~starts] != 0).any(axis=1).all()
 
 
-def test_who_only_listens_changes_no_byte() -> None:
+def test_who_only_listens_changes_no_byte():
     listened = config().callbacks(
         on_postprocess_trajectory=lambda **_: None,
         on_learn_on_batch=lambda **_: None,
@@ -131,16 +126,16 @@ def test_who_only_listens_changes_no_byte() -> None:
     assert results_of(listened)[1] == results_of(config())[1]
 
 
-def test_rewritten_rewards_are_learnt_from_and_memory_goes_on() -> None:
-    def on_postprocess_trajectory(*, postprocessed_batch: Any, **_: Any) -> None:
+def test_rewritten_rewards_are_learnt_from_and_memory_goes_on():
+    def on_postprocess_trajectory(*, postprocessed_batch, **_):
         postprocessed_batch["rewards"] *= 2.0
 
     doubled = config().callbacks(on_postprocess_trajectory=on_postprocess_trajectory)
     assert results_of(doubled)[1] != results_of(config())[1]
 
 
-def test_rows_of_sequences_stay() -> None:
-    def on_learn_on_batch(*, train_batch: Any, **_: Any) -> None:
+def test_rows_of_sequences_stay():
+    def on_learn_on_batch(*, train_batch, **_):
         for name in list(train_batch):
             train_batch[name] = nested.take(train_batch[name], slice(0, 10))
 
@@ -157,9 +152,9 @@ def test_rows_of_sequences_stay() -> None:
     "exploration",
     ["EpsilonGreedy", "Random", *(pytest.param(n, marks=pytest.mark.slow) for n in _INTRINSIC)],
 )
-def test_strategies_choose_from_what_a_network_with_memory_gives(exploration: str) -> None:
+def test_strategies_choose_from_what_a_network_with_memory_gives(exploration):
     made = config()
-    given: dict[str, Any] = {"type": exploration}
+    given = {"type": exploration}
     if exploration in _INTRINSIC:
         given[_INTRINSIC[exploration]] = {"fcnet_hiddens": [6]}
     if exploration == "Curiosity":
@@ -168,7 +163,7 @@ def test_strategies_choose_from_what_a_network_with_memory_gives(exploration: st
     assert results_of(made) == results_of(made)
 
 
-def test_observations_are_normalised_before_they_are_remembered() -> None:
+def test_observations_are_normalised_before_they_are_remembered():
     made = config().update_from_dict(
         {"observation_filter": "MeanStdFilter", "normalize_rewards": True}
     )
@@ -178,7 +173,7 @@ def test_observations_are_normalised_before_they_are_remembered() -> None:
     assert results_of(made)[1] != results_of(config())[1]
 
 
-def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient() -> None:
+def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient():
     """One step over the whole batch: cuts change how far gradients flow, and how much is padding.
 
     Neither is in any mean or statistic.
@@ -194,7 +189,7 @@ def test_longer_sequences_and_larger_minibatches_learn_the_same_gradient() -> No
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3, atol=1e-6)
 
 
-def test_env_steps_are_counted_once_per_epoch() -> None:
+def test_env_steps_are_counted_once_per_epoch():
     with config().build_algo() as algo:
         result = algo.train()["learners"]["default_policy"]
     assert result["num_module_steps_trained"] == 2 * 61

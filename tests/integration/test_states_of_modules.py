@@ -1,12 +1,8 @@
 """States of runs whose modules are other ones than those of the algorithm that takes them."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,39 +11,37 @@ from tests.league import config, outcome
 from tests.multi_agent_runs import Gaps
 from tests.mutated_states import mutated, mutations
 from tests.small_runs import known
-from trainer import PPO, Algorithm
+from trainer import PPO
 from trainer.modules import RLModuleSpec
 
 MEETS_OLD = {"a": "main", 3: "old", "late": "old"}
 
 
-def run(num_env_runners: int = 0, *, activation: str = "tanh") -> Algorithm:
+def run(num_env_runners=0, *, activation="tanh"):
     made = config(num_env_runners, 2).callbacks(None)
     return made.training(model={"fcnet_activation": activation}).build_algo()
 
 
-def add_old(algo: Algorithm, **how: Any) -> None:
+def add_old(algo, **how):
     algo.add_module("old", **how, new_agent_to_module_mapping_fn=MEETS_OLD)
 
 
-def activations(modules: Any) -> dict[str, str]:
+def activations(modules):
     return {id_: one.model_config.get("fcnet_activation", "tanh") for id_, one in modules.items()}
 
 
-def of_learners(algo: Algorithm) -> dict[str, str]:
+def of_learners(algo):
     return activations({id_: one.module for id_, one in algo.learners.items()})
 
 
-def of_runners(algo: Algorithm) -> list[dict[str, str]]:
+def of_runners(algo):
     found = algo.env_runner_group.foreach_env_runner(lambda runner: activations(runner.modules))
     return list(found)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("added", [(), ("old",)], ids=["of settings", "added"])
-def test_a_runner_that_is_replaced_after_a_restore_acts_with_the_network_that_learns(
-    added: tuple[str, ...],
-) -> None:
+def test_a_runner_that_is_replaced_after_a_restore_acts_with_the_network_that_learns(added):
     with run(activation="relu") as other:
         if added:
             add_old(other, copy_of="main")
@@ -67,9 +61,7 @@ def test_a_runner_that_is_replaced_after_a_restore_acts_with_the_network_that_le
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_state_of_other_settings_leaves_the_networks_of_the_settings(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_state_of_other_settings_leaves_the_networks_of_the_settings(caplog):
     with run(activation="relu") as other:
         other.train()
         state = other.get_state()
@@ -85,8 +77,8 @@ def test_a_state_of_other_settings_leaves_the_networks_of_the_settings(
     "num_env_runners", [0, pytest.param(1, marks=pytest.mark.process)], ids="{} runners".format
 )
 def test_a_restore_brings_back_the_network_of_a_module_that_was_added_under_the_same_id(
-    num_env_runners: int,
-) -> None:
+    num_env_runners,
+):
     outcomes = []
     with run(num_env_runners) as algo:
         add_old(algo, module_spec=RLModuleSpec(model_config={"fcnet_hiddens": [8]}))
@@ -109,8 +101,8 @@ def test_a_restore_brings_back_the_network_of_a_module_that_was_added_under_the_
 
 
 def test_a_module_added_under_an_id_of_the_settings_is_restored_with_its_own_network_and_settings(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with run() as algo:
         add_old(algo, copy_of="main")
         algo.remove_module("first")
@@ -132,7 +124,7 @@ def test_a_module_added_under_an_id_of_the_settings_is_restored_with_its_own_net
 # ---- what has been learnt
 
 
-def test_what_an_unknown_module_has_learnt_is_refused_and_nothing_is_changed() -> None:
+def test_what_an_unknown_module_has_learnt_is_refused_and_nothing_is_changed():
     with run() as algo:
         add_old(algo, copy_of="main")
         algo.train()
@@ -146,7 +138,7 @@ def test_what_an_unknown_module_has_learnt_is_refused_and_nothing_is_changed() -
 
 
 @pytest.mark.parametrize("component", ["learner", "connectors"])
-def test_a_part_of_a_state_names_modules_that_there_are(component: str) -> None:
+def test_a_part_of_a_state_names_modules_that_there_are(component):
     with run() as algo:
         part = algo.get_state(component)
         algo.set_state(part)
@@ -157,7 +149,7 @@ def test_a_part_of_a_state_names_modules_that_there_are(component: str) -> None:
         assert known(algo) == before
 
 
-def test_a_module_that_was_made_for_a_state_does_not_begin_untrained() -> None:
+def test_a_module_that_was_made_for_a_state_does_not_begin_untrained():
     with run() as other:
         add_old(other, copy_of="main")
         other.train()
@@ -173,7 +165,7 @@ def test_a_module_that_was_made_for_a_state_does_not_begin_untrained() -> None:
         algo.set_state(lacking)  # it is there, and stays as it is
 
 
-def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_changed() -> None:
+def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_changed():
     with run() as algo:
         add_old(algo, copy_of="main")
         algo.train()
@@ -201,15 +193,15 @@ def test_a_spoilt_network_of_a_module_that_was_added_is_refused_and_nothing_is_c
 # ---- who plays, and with which module
 
 
-def _forget_module(chunk: Any) -> None:
+def _forget_module(chunk):
     del chunk["modules"][0]
 
 
-def _rename_agent(chunk: Any) -> None:
+def _rename_agent(chunk):
     chunk["ends" if chunk["ends"] else "appeared"][0]["agent"] = "nobody"
 
 
-def _spoil_return(chunk: Any) -> None:
+def _spoil_return(chunk):
     chunk["lines"][0]["value"]["episode"]["earlier_return"] = ["spoilt"]
 
 
@@ -221,7 +213,7 @@ def _spoil_return(chunk: Any) -> None:
         (_spoil_return, r"\['earlier_return'\]\[0\] is a str \('spoilt'\), expected a number"),
     ],
 )
-def test_a_spoilt_running_episode_of_several_agents_is_refused(spoil: Any, message: str) -> None:
+def test_a_spoilt_running_episode_of_several_agents_is_refused(spoil, message):
     with run() as algo:
         algo.train()
         before, state = known(algo), algo.get_state()
@@ -233,7 +225,7 @@ def test_a_spoilt_running_episode_of_several_agents_is_refused(spoil: Any, messa
 
 
 @pytest.mark.parametrize("name", ["episode_return", "length"])
-def test_a_spoilt_record_of_an_agent_is_refused(name: str) -> None:
+def test_a_spoilt_record_of_an_agent_is_refused(name):
     with run() as algo:
         algo.train()
         before, state = known(algo), algo.get_state()
@@ -245,7 +237,7 @@ def test_a_spoilt_record_of_an_agent_is_refused(name: str) -> None:
         assert known(algo) == before
 
 
-def test_what_a_user_changes_in_a_state_changes_no_running_episode() -> None:
+def test_what_a_user_changes_in_a_state_changes_no_running_episode():
     with run() as algo:
         algo.train()
         before, state = known(algo), algo.get_state()
@@ -257,7 +249,7 @@ def test_what_a_user_changes_in_a_state_changes_no_running_episode() -> None:
         assert known(algo) == before
 
 
-def _forget_all(tree: Any) -> None:
+def _forget_all(tree):
     """Takes the items out of all dicts and lists of a tree."""
     if isinstance(tree, dict | list):
         for item in tree.values() if isinstance(tree, dict) else tree:

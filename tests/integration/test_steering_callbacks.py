@@ -1,12 +1,8 @@
 """Ready-made callbacks that steer real runs: what they save goes on with the same bytes."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,6 @@ from trainer import (
     NonFiniteError,
     NonFiniteGuard,
     PeriodicCheckpoint,
-    PPOConfig,
     ProgressPrinter,
 )
 from trainer.metrics import comparable
@@ -32,20 +27,20 @@ pytestmark = pytest.mark.process
 class Counting(RLlibCallback):
     """Remembers every result, and logs late."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_results = 0
 
-    def on_train_result(self, *, metrics_logger: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, metrics_logger, **kwargs):
         self.num_results += 1
         metrics_logger.log_value("late", self.num_results, reduce="max")
 
 
-def config(*callbacks: Any, **settings: Any) -> PPOConfig:
+def config(*callbacks, **settings):
     made = small_ppo(env="CartPole-v1", num_slots=2, batch=80, seed=3)
     return made.callbacks(list(callbacks)).update_from_dict(settings)
 
 
-def steering(directory: Path) -> list[Any]:
+def steering(directory):
     """All callbacks that remember something, those that save listed before those that decide."""
     return [
         ProgressPrinter(),
@@ -57,20 +52,20 @@ def steering(directory: Path) -> list[Any]:
     ]
 
 
-def run_to_end(algo: PPO) -> list[bytes]:
+def run_to_end(algo):
     outcomes = []
-    result: dict[str, Any] = {"done": False}
+    result = {"done": False}
     while not result["done"]:
         result = algo.train()
         outcomes.append(encode({k: v for k, v in comparable(result).items() if k != "config"}))
     return outcomes
 
 
-def hashes(path: Path) -> dict[str, str]:
+def hashes(path):
     return {name: entry.sha256 for name, entry in read_manifest(path).components.items()}
 
 
-def test_a_run_restored_from_their_checkpoints_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_run_restored_from_their_checkpoints_goes_on_with_the_same_bytes(tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     with config(*steering(whole)).build_algo() as algo:
         undisturbed = run_to_end(algo)
@@ -91,21 +86,19 @@ def test_a_run_restored_from_their_checkpoints_goes_on_with_the_same_bytes(tmp_p
 class SavingTooEarly(RLlibCallback):
     """The negative control: saves in the event itself, before others have heard of the result."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {}
 
-    def on_train_result(self, *, algorithm: Any, **kwargs: Any) -> None:
+    def on_train_result(self, *, algorithm, **kwargs):
         if algorithm.training_iteration == 2:
             algorithm.save_to_path(self.path)
 
 
 @pytest.mark.parametrize("saves_too_early", [True, False])
-def test_saving_in_the_event_itself_would_stop_at_another_iteration(
-    saves_too_early: bool, tmp_path: Path
-) -> None:
+def test_saving_in_the_event_itself_would_stop_at_another_iteration(saves_too_early, tmp_path):
     stopping = EarlyStopping("training_iteration", patience=3, mode="min")  # in iteration 4
     saving = (
         SavingTooEarly(tmp_path / "000002")
@@ -119,13 +112,11 @@ def test_saving_in_the_event_itself_would_stop_at_another_iteration(
         assert len(run_to_end(algo)) == (3 if saves_too_early else 2)
 
 
-def test_a_failed_save_undoes_the_iteration_which_is_then_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def outcomes(directory: Path, *, fails: bool) -> list[bytes]:
+def test_a_failed_save_undoes_the_iteration_which_is_then_made_again(tmp_path, monkeypatch):
+    def outcomes(directory, *, fails):
         saves = Checkpointable.save_to_path
 
-        def fail(self: Any, path: Any = None, **how: Any) -> str:
+        def fail(self, path=None, **how):
             raise OSError(28, "no space left")
 
         with config(*steering(directory)).build_algo() as algo:
@@ -143,9 +134,7 @@ def test_a_failed_save_undoes_the_iteration_which_is_then_made_again(
     assert outcomes(tmp_path / "b", fails=True) == undisturbed[1:]
 
 
-def test_a_run_whose_disk_is_full_goes_on_when_told_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_whose_disk_is_full_goes_on_when_told_to(tmp_path, monkeypatch, caplog):
     (tmp_path / "blocked").mkdir()
     callback = PeriodicCheckpoint(tmp_path / "blocked", every=1, on_error="warn")
     (tmp_path / "blocked").rmdir()
@@ -157,8 +146,8 @@ def test_a_run_whose_disk_is_full_goes_on_when_told_to(
     assert caplog.text.count("A checkpoint could not be saved; training goes on") == 1
 
 
-def test_weights_that_are_nan_undo_the_iteration_and_are_never_saved(tmp_path: Path) -> None:
-    def poison(algorithm: Any) -> None:
+def test_weights_that_are_nan_undo_the_iteration_and_are_never_saved(tmp_path):
+    def poison(algorithm):
         if algorithm.training_iteration == 2:
             algorithm.get_module().parameters.flat[0] = math.nan
 
@@ -174,7 +163,7 @@ def test_weights_that_are_nan_undo_the_iteration_and_are_never_saved(tmp_path: P
     assert latest_checkpoint(tmp_path) == tmp_path / "000001"
 
 
-def test_the_best_evaluation_is_kept_with_the_weights_that_played_it(tmp_path: Path) -> None:
+def test_the_best_evaluation_is_kept_with_the_weights_that_played_it(tmp_path):
     metric = "evaluation/env_runners/episode_return_mean"
     evaluation = {"evaluation_interval": 2, "evaluation_duration": 3, "evaluation_seed": 1}
     with config(BestCheckpoint(tmp_path, metric=metric), **evaluation).build_algo() as algo:
@@ -189,7 +178,7 @@ def test_the_best_evaluation_is_kept_with_the_weights_that_played_it(tmp_path: P
         assert restored.evaluate()["env_runners/episode_return_mean"] == means[best]
 
 
-def test_a_misspelt_metric_ends_the_first_iteration(tmp_path: Path) -> None:
+def test_a_misspelt_metric_ends_the_first_iteration(tmp_path):
     callbacks = [BestCheckpoint(tmp_path, metric="env_runners/episode_return_men")]
     with (
         config(*callbacks).build_algo() as algo,

@@ -1,10 +1,6 @@
 """Algorithms of users' own: what RLlib's users override works, or is refused by name."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,11 +19,11 @@ from trainer import (
     UnknownSettingError,
 )
 from trainer.algorithms import building
-from trainer.config import AlgorithmConfig, NotProvided, Setting
+from trainer.config import NotProvided, Setting
 from trainer.metrics import comparable
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS = {
     "env": CountdownEnv,
     "num_env_runners": 0,
     "train_batch_size": 40,
@@ -39,31 +35,31 @@ _SETTINGS: dict[str, Any] = {
 
 
 class WithHooks(PPO):
-    def setup(self, config: AlgorithmConfig) -> None:
+    def setup(self, config):
         self.hidden_sizes = config.model_config["fcnet_hiddens"]
         super().setup(config)
         self.num_steps_seen = 0
         assert self.env_runner is not None
 
-    def training_step(self) -> None:
+    def training_step(self):
         super().training_step()
         self.num_steps_seen += 1
 
-    def step(self) -> Any:
+    def step(self):
         result = super().step()
         return {**result, "num_steps_seen": self.num_steps_seen}
 
 
 class WithDefaults(PPO):
     @classmethod
-    def get_default_config(cls) -> AlgorithmConfig:
+    def get_default_config(cls):
         return PPOConfig().training(lr=0.25)
 
 
-def test_setup_and_step_of_a_subclass_run_and_change_nothing_else() -> None:
-    seen: list[Any] = []
+def test_setup_and_step_of_a_subclass_run_and_change_nothing_else():
+    seen = []
 
-    def note(*, result: Any, **_: Any) -> None:
+    def note(*, result, **_):
         seen.append(result["num_steps_seen"])
 
     with PPO(_SETTINGS) as plain, WithHooks(_SETTINGS, callbacks_on_train_result=note) as own:
@@ -76,20 +72,20 @@ def test_setup_and_step_of_a_subclass_run_and_change_nothing_else() -> None:
         assert result["env_runners/episode_return_mean"] is not None
 
 
-def test_the_default_config_of_a_subclass_is_what_a_dict_changes() -> None:
+def test_the_default_config_of_a_subclass_is_what_a_dict_changes():
     with WithDefaults({"minibatch_size": 32}, env=CountdownEnv, num_env_runners=0) as algo:
         assert algo.config.lr == 0.25
         assert algo.config.minibatch_size == 32
 
 
-def _made(base: type[Any], **members: Any) -> Any:
+def _made(base, **members):
     return type("Mine", (base,), members)
 
 
-def _forget(self: Any, *_: Any) -> None: ...
+def _forget(self, *_): ...
 
 
-def test_half_overrides_are_refused_by_name() -> None:
+def test_half_overrides_are_refused_by_name():
     with pytest.raises(TrainerError, match=r"Mine.setup\(\) built no .* super\(\).setup\(config\)"):
         _made(PPO, setup=_forget)(_SETTINGS)
     with _made(PPO, step=_forget)(_SETTINGS) as algo:
@@ -98,7 +94,7 @@ def test_half_overrides_are_refused_by_name() -> None:
         with pytest.raises(TrainerError, match=r"Call train\(\)"):
             Algorithm.step(algo)
 
-    def step(self: Any) -> None:
+    def step(self):
         PPO.step(self)
 
     with _made(PPO, step=step)(_SETTINGS) as algo:
@@ -121,35 +117,31 @@ def test_half_overrides_are_refused_by_name() -> None:
         (PPOConfig, "get_default_learner_class"),
     ],
 )
-def test_an_override_that_nobody_calls_is_refused_when_the_class_is_made(
-    base: Any, name: str
-) -> None:
+def test_an_override_that_nobody_calls_is_refused_when_the_class_is_made(base, name):
     with pytest.raises(ConfigError, match=rf"Mine overrides .*`{name}`"):
         _made(base, **{name: _forget})
 
 
-def test_an_algorithm_without_its_parts_says_what_to_write() -> None:
+def test_an_algorithm_without_its_parts_says_what_to_write():
     class FromNothing(Algorithm):
-        def training_step(self) -> None: ...
+        def training_step(self): ...
 
     for cls, missing in ((FromNothing, "make_learner is"), (Algorithm, "training_step are")):
         with pytest.raises(ConfigError, match=f"{cls.__name__} cannot be built: .*{missing}"):
-            cls({})  # type: ignore[abstract]
+            cls({})
 
 
 # ---- settings of one's own
 
 
-def test_a_setting_of_ones_own_is_taken_saved_and_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_of_ones_own_is_taken_saved_and_restored(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "_ALGORITHMS", {})  # a class that is made here is put there
 
     class OwnConfig(PPOConfig):
         mine = Setting(3)
         other = Setting(3)
 
-        def training(self, *, other: Any = NotProvided, **more: Any) -> Any:  # as with RLlib
+        def training(self, *, other=NotProvided, **more):  # as with RLlib
             super().training(**more)
             if other is not NotProvided:
                 self.other = other
@@ -174,21 +166,19 @@ def test_a_setting_of_ones_own_is_taken_saved_and_restored(
 class Remembering(PPO):
     """Keeps a counter and a table in attributes, and things that are no plain data."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.num_rounds = 0
-        self.seen: dict[str, list[float]] = {"returns": []}
+        self.seen = {"returns": []}
         self.lock = threading.Lock()
 
-    def training_step(self) -> None:
+    def training_step(self):
         super().training_step()
         self.num_rounds += 1
         self.seen["returns"].append(float(self.num_rounds))
 
 
-def test_attributes_of_a_subclass_are_saved_and_restored(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_attributes_of_a_subclass_are_saved_and_restored(tmp_path, caplog):
     with Remembering(_SETTINGS) as algo:
         for _ in range(3):
             algo.train()
@@ -208,8 +198,8 @@ def test_attributes_of_a_subclass_are_saved_and_restored(
         assert again.num_rounds == 3
 
 
-def test_attributes_of_a_subclass_are_undone_with_an_iteration() -> None:
-    def fail(**_: Any) -> None:
+def test_attributes_of_a_subclass_are_undone_with_an_iteration():
+    def fail(**_):
         raise ValueError("on purpose")
 
     with Remembering(_SETTINGS, callbacks_on_train_result=fail) as algo:
@@ -219,19 +209,17 @@ def test_attributes_of_a_subclass_are_undone_with_an_iteration() -> None:
 
 
 class InItsOwnWay(Remembering):
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         state = super().get_state(components, not_components=not_components)
         return {**state, "rounds": self.num_rounds * 10}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         if "rounds" in state:
             self.num_rounds = state["rounds"] // 10
 
 
-def test_a_subclass_that_says_what_its_state_is_has_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_subclass_that_says_what_its_state_is_has_no_other(tmp_path, caplog):
     with InItsOwnWay(_SETTINGS) as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "c")
@@ -244,29 +232,25 @@ def test_a_subclass_that_says_what_its_state_is_has_no_other(
 class WithPart(Remembering):
     """Its lock is a part that is saved in its own component."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args, **kwargs):
         self.part = MetricsLogger()
         super().__init__(*args, **kwargs)
         del self.lock
 
-    def get_checkpointable_components(self) -> Any:
+    def get_checkpointable_components(self):
         return [*super().get_checkpointable_components(), ("part", self.part)]
 
 
-def test_an_attribute_that_is_a_component_is_not_named_as_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_attribute_that_is_a_component_is_not_named_as_left_out(caplog):
     with WithPart(_SETTINGS) as algo:
         assert algo.get_state()["attributes"] == {"num_rounds": 0, "seen": {"returns": []}}
     assert "leaves out" not in caplog.text
 
 
-def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(tmp_path, caplog):
     for base in (PPO, DQN, SAC, PG):
         env = ContinuousEnv if base is SAC else CountdownEnv
-        cls: type[Algorithm] = _made(base)
+        cls = _made(base)
         config = base.get_default_config().environment(env).env_runners(num_env_runners=0)
         config.training(model={"fcnet_hiddens": [4]}, train_batch_size=200)
         with cls(config) as algo:
@@ -283,10 +267,8 @@ def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(
         assert algo.num_rounds == 0
 
 
-def test_a_checkpoint_without_attributes_leaves_them_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def without(self: Any, *names: Any, **others: Any) -> dict[str, Any]:
+def test_a_checkpoint_without_attributes_leaves_them_and_says_so(tmp_path, caplog):
+    def without(self, *names, **others):
         return PPO.get_state(self, *names, **others)
 
     old = type("Remembering", (Remembering,), {"get_state": without})

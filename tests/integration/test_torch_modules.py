@@ -1,10 +1,6 @@
 """Whole runs with networks in Torch: every algorithm, strategies, checkpoints, what is refused."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +25,7 @@ from trainer import (  # noqa: E402
 from trainer.testing.envs import TargetEnv  # noqa: E402
 
 
-def config(made: Any, env: Any, module_class: type[TorchRLModule], **settings: Any) -> Any:
+def config(made, env, module_class, **settings):
     made.environment(env, env_config=settings.pop("env_config", {}))
     made.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
     made.rl_module(rl_module_spec=RLModuleSpec(module_class=module_class))
@@ -46,11 +42,11 @@ def config(made: Any, env: Any, module_class: type[TorchRLModule], **settings: A
 class Masked(TorchRLModule):
     """Reads the image of a `TargetEnv` with masks."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.pi = torch.nn.Linear(2 * 5 * 5, self.action_distribution.num_inputs)
         self.vf = torch.nn.Linear(2 * 5 * 5, 1)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         assert batch["obs"]["action_mask"].shape[1] == 4
         features = batch["obs"]["observations"].flatten(1) / 255.0
         return {
@@ -59,7 +55,7 @@ class Masked(TorchRLModule):
         }
 
 
-MASKED: dict[str, Any] = {"env_config": {"size": 5, "mask": True}}
+MASKED = {"env_config": {"size": 5, "mask": True}}
 
 
 @pytest.mark.parametrize(
@@ -77,9 +73,7 @@ MASKED: dict[str, Any] = {"env_config": {"size": 5, "mask": True}}
         (SACConfig, "CartPole-v1", TwinSAC, {}),
     ],
 )
-def test_an_iteration_changes_the_weights_and_restores(
-    made: Any, env: Any, module_class: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_iteration_changes_the_weights_and_restores(made, env, module_class, settings, tmp_path):
     with config(made(), env, module_class, **settings).build_algo() as algo:
         before = algo.get_module().get_state()
         algo.train()
@@ -93,7 +87,7 @@ def test_an_iteration_changes_the_weights_and_restores(
         assert algo.train()["learners/default_policy"] == expected
 
 
-def test_runners_act_with_the_statistics_that_were_learnt() -> None:
+def test_runners_act_with_the_statistics_that_were_learnt():
     with config(PPOConfig(), "CartPole-v1", NoisyDense).build_algo() as algo:
         for _ in range(2):
             algo.train()
@@ -104,7 +98,7 @@ def test_runners_act_with_the_statistics_that_were_learnt() -> None:
     assert {"body.1.running_mean", "body.1.running_var", "pi.weight"} <= acting.keys()
 
 
-def test_a_trained_policy_and_weights_are_read_from_a_checkpoint(tmp_path: Path) -> None:
+def test_a_trained_policy_and_weights_are_read_from_a_checkpoint(tmp_path):
     with config(PPOConfig(), "CartPole-v1", NoisyDense).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "saved"))
@@ -121,7 +115,7 @@ def test_a_trained_policy_and_weights_are_read_from_a_checkpoint(tmp_path: Path)
     assert any(np.array_equal(array, state["pi.weight"]) for array in weights.values())
 
 
-def test_pretrained_weights_are_given_to_an_algorithm() -> None:
+def test_pretrained_weights_are_given_to_an_algorithm():
     with config(PPOConfig(), "CartPole-v1", DenseModule).build_algo() as algo:
         pretrained = {n: t + 0.5 for n, t in algo.get_module().to_torch().items()}
         algo.get_module().from_torch(pretrained)
@@ -131,7 +125,7 @@ def test_pretrained_weights_are_given_to_an_algorithm() -> None:
         np.testing.assert_allclose(acted["pi.0.weight"], pretrained["pi.0.weight"], atol=0.01)
 
 
-def test_an_export_as_onnx_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_export_as_onnx_is_refused_by_name(tmp_path):
     with (
         config(PPOConfig(), "CartPole-v1", DenseModule).build_algo() as algo,
         pytest.raises(ModuleError, match=r"DenseModule.*torch\.onnx"),
@@ -140,11 +134,11 @@ def test_an_export_as_onnx_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_module_that_cannot_travel_is_named() -> None:
+def test_a_module_that_cannot_travel_is_named():
     lock = threading.Lock()
 
     class HoldsALock(DenseModule):
-        def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        def _forward(self, batch, **kwargs):
             with lock:
                 return super()._forward(batch)
 
@@ -160,18 +154,18 @@ def test_a_module_that_cannot_travel_is_named() -> None:
 class Towers(TorchRLModule):
     """The ready-made dense network of 16 units, written in Torch."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.pi = self._tower(self.action_distribution.num_inputs)
         self.vf = self._tower(1)
 
-    def _tower(self, width: int) -> Any:
+    def _tower(self, width):
         nn = torch.nn
         return nn.Sequential(nn.Linear(self.obs_size, 16), nn.Tanh(), nn.Linear(16, width))
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
-    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+    def compute_values(self, batch, embeddings=None):
         return self.vf(batch["obs"]).squeeze(-1)
 
 
@@ -179,22 +173,20 @@ KINDS = {"weight": "kernel", "bias": "bias"}
 NAMES = [f"{tower}.{layer}.{kind}" for tower in ("pi", "vf") for layer in (0, 2) for kind in KINDS]
 
 
-def as_in_numpy(name: str) -> str:
+def as_in_numpy(name):
     """What the ready-made network calls a tensor of `Towers`, which is the transpose of it."""
     tower, layer, kind = name.split(".")
     return f"{tower}/{int(layer) // 2}/{KINDS[kind]}"
 
 
-def five_iterations(
-    network: dict[str, Any], seed: int, weights: dict[str, Any] | None = None
-) -> tuple[dict[str, Any], list[list[float]], list[dict[str, Any]]]:
+def five_iterations(network, seed, weights=None):
     """First weights; losses and gradients of every iteration."""
     made = PPOConfig().environment("CartPole-v1").debugging(seed=seed).rl_module(**network)
     made.env_runners(num_env_runners=0, num_envs_per_env_runner=4)
     made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
     losses, gradients = [], []
     with made.build_algo() as algo:
-        module: Any = algo.learner.module
+        module = algo.learner.module
         if weights is not None:
             module.set_state(weights)
         first = module.get_state()
@@ -206,7 +198,7 @@ def five_iterations(
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
-def test_five_iterations_give_the_losses_and_gradients_of_numpy(seed: int) -> None:
+def test_five_iterations_give_the_losses_and_gradients_of_numpy(seed):
     model = {"fcnet_hiddens": [16]}
     weights, losses, gradients = five_iterations({"model_config": model}, seed)
     in_torch = {"model_config": {**model, "backend": "torch"}}

@@ -1,10 +1,5 @@
 """Networks in Torch among several agents: beside NumPy, shared, frozen, restored."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -29,7 +24,7 @@ from tests.torch_modules import DenseModule, NoisyDense, TwinSAC
 MAPPING = {0: "torch", 1: "numpy"}
 
 
-def two(config: Any, module_class: Any = NoisyDense, num_env_runners: int = 0) -> Any:
+def two(config, module_class=NoisyDense, num_env_runners=0):
     """Two agents: the first one's network is in Torch, with dropout and running statistics."""
     specs = {"torch": RLModuleSpec(module_class=module_class), "numpy": RLModuleSpec()}
     config.environment(MultiAgentCartPole, env_config={"num_agents": 2}).debugging(seed=5)
@@ -44,11 +39,11 @@ def two(config: Any, module_class: Any = NoisyDense, num_env_runners: int = 0) -
     return config
 
 
-def ppo() -> PPOConfig:
+def ppo():
     return PPOConfig().training(train_batch_size=61, minibatch_size=16, num_epochs=2)
 
 
-def outcome(config: Any, iterations: int = 2) -> bytes:
+def outcome(config, iterations=2):
     """All that was learnt, with the buffers of the networks."""
     with config.build_algo() as algo:
         for _ in range(iterations):
@@ -56,7 +51,7 @@ def outcome(config: Any, iterations: int = 2) -> bytes:
         return encode(algo.get_state(["learner", "counters"]))
 
 
-def test_one_agent_in_torch_learns_beside_one_in_numpy() -> None:
+def test_one_agent_in_torch_learns_beside_one_in_numpy():
     with two(ppo()).build_algo() as algo:
         before = algo.get_weights()
         result = algo.train()
@@ -71,7 +66,7 @@ def test_one_agent_in_torch_learns_beside_one_in_numpy() -> None:
     assert np.array_equal(acting["body.1.running_mean"], after["torch"]["body.1.running_mean"])
 
 
-def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_network() -> None:
+def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_network():
     # Its actions follow from its own weights and numbers, and the copies of CartPole do not meet.
     weights = []
     for module_class in (NoisyDense, ActorCriticModule):
@@ -82,8 +77,8 @@ def test_what_the_agent_in_numpy_learns_first_does_not_depend_on_the_other_netwo
 
 
 @pytest.mark.parametrize("make", [ppo, DQNConfig])
-def test_a_restored_run_goes_on_with_the_same_bytes(make: Any, tmp_path: Path) -> None:
-    def config() -> Any:
+def test_a_restored_run_goes_on_with_the_same_bytes(make, tmp_path):
+    def config():
         made = two(make())
         if make is DQNConfig:
             made.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
@@ -99,7 +94,7 @@ def test_a_restored_run_goes_on_with_the_same_bytes(make: Any, tmp_path: Path) -
         assert encode(comparable(algo.train())["learners"]) == expected
 
 
-def test_all_agents_share_a_network_in_torch() -> None:
+def test_all_agents_share_a_network_in_torch():
     config = ppo().environment(MultiAgentCartPole, env_config={"num_agents": 2})
     config.env_runners(num_env_runners=0).debugging(seed=5)
     config.multi_agent(policies={"shared"}, policy_mapping_fn={0: "shared", 1: "shared"})
@@ -113,7 +108,7 @@ def test_all_agents_share_a_network_in_torch() -> None:
     assert tracked == -(-2 * steps["shared"] // 16)
 
 
-def test_a_frozen_network_in_torch_acts_and_keeps_its_weights_and_buffers() -> None:
+def test_a_frozen_network_in_torch_acts_and_keeps_its_weights_and_buffers():
     config = two(ppo()).multi_agent(policies_to_train=["numpy"])
     with config.build_algo() as algo:
         before = encode(algo.learners["torch"].get_state())
@@ -125,7 +120,7 @@ def test_a_frozen_network_in_torch_acts_and_keeps_its_weights_and_buffers() -> N
         assert not algo.is_trained("torch")
 
 
-def test_a_module_of_each_kind_is_read_from_a_checkpoint(tmp_path: Path) -> None:
+def test_a_module_of_each_kind_is_read_from_a_checkpoint(tmp_path):
     with two(ppo(), DenseModule).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(str(tmp_path / "saved"))
@@ -143,7 +138,7 @@ def test_a_module_of_each_kind_is_read_from_a_checkpoint(tmp_path: Path) -> None
             assert again == action
 
 
-def test_sac_learns_critics_in_torch_beside_critics_in_numpy() -> None:
+def test_sac_learns_critics_in_torch_beside_critics_in_numpy():
     config = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
     config.multi_agent(policies={"torch", "numpy"}, policy_mapping_fn=MAPPING)
     config.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
@@ -162,7 +157,7 @@ def test_sac_learns_critics_in_torch_beside_critics_in_numpy() -> None:
 
 
 @pytest.mark.parametrize(("make", "named"), [(SACConfig, "TorchSACModule"), (DQNConfig, "QModule")])
-def test_a_network_of_one_of_several_that_does_not_fit_is_named(make: Any, named: str) -> None:
+def test_a_network_of_one_of_several_that_does_not_fit_is_named(make, named):
     config = two(make(), DenseModule)
     if make is DQNConfig:
         config.training(num_atoms=5)

@@ -1,16 +1,12 @@
 """Trackers in real runs: a server that stops answering; services that are installed, read back."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import logging
 import struct
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
@@ -22,7 +18,6 @@ from trainer import (
     PPO,
     AimLogger,
     MLflowLogger,
-    PPOConfig,
     TrackerLogger,
     TrackioLogger,
     WandbLogger,
@@ -32,10 +27,10 @@ from trainer.metrics import comparable
 from trainer.testing.processes import wait_until
 
 NAME = "env_runners/episode_return_mean"
-_WANDB_BLOCK: Final = 32_768
+_WANDB_BLOCK = 32_768
 
 
-def config(*callbacks: Any) -> PPOConfig:
+def config(*callbacks):
     return small_ppo(env="CartPole-v1", num_slots=1, batch=40, callbacks=list(callbacks))
 
 
@@ -47,16 +42,16 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.rows: list[dict[str, float]] = []
+        self.rows = []
         self.answers = threading.Event()
         self.answers.set()
         self.is_asked = threading.Event()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
+    def do_POST(self):
         server = self.server
         assert isinstance(server, Server)
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -66,30 +61,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
 
-    def log_message(self, *arguments: Any) -> None:
+    def log_message(self, *arguments):
         """Nothing is printed."""
 
 
 class HTTPService:
     """Posts each row."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self.port = port
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         return f"http://127.0.0.1:{self.port}/{run_id}"
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+    def log_row(self, run, row, step):
         request = urllib.request.Request(run, data=json.dumps(row).encode(), method="POST")
         with urllib.request.urlopen(request, timeout=60):
             pass
 
-    def close_run(self, run: str, *, failed: bool) -> None:
+    def close_run(self, run, *, failed):
         """Nothing is to be ended."""
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     made = Server()
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
@@ -101,8 +96,8 @@ def server() -> Iterator[Server]:
 
 
 def test_a_server_that_stops_answering_changes_nothing_and_gets_all_rows_later(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    server, tmp_path, caplog
+):
     with config().build_algo() as algo:
         expected = [comparable(algo.train()) for _ in range(8)]
     tracker = TrackerLogger(HTTPService(server.server_port), tmp_path / "t")
@@ -127,7 +122,7 @@ def test_a_server_that_stops_answering_changes_nothing_and_gets_all_rows_later(
 # ---- services that are installed
 
 
-def train_and_resume(make: Any, folder: Path) -> None:
+def train_and_resume(make, folder):
     """Three iterations, a checkpoint after the second, and in another object the third to fifth."""
     with config(make()).build_algo() as algo:
         for _ in range(2):
@@ -143,9 +138,7 @@ def train_and_resume(make: Any, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the services
-def test_mlflow_has_one_run_with_config_and_all_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_has_one_run_with_config_and_all_rows(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs all of mlflow
     mlflow = pytest.importorskip("mlflow")
     uri = str(tmp_path / "mlruns")
@@ -160,7 +153,7 @@ def test_mlflow_has_one_run_with_config_and_all_rows(
 
 
 @pytest.fixture
-def wandb_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def wandb_offline(monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -171,7 +164,7 @@ def wandb_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("wandb_offline")
-def test_wandb_offline_has_all_rows_under_one_id(tmp_path: Path) -> None:
+def test_wandb_offline_has_all_rows_under_one_id(tmp_path):
     train_and_resume(lambda: WandbLogger("tests", folder=tmp_path / "t"), tmp_path)
     folders = sorted((tmp_path / "t" / "wandb").glob("offline-run-*"))
     found = [wandb_record(folder, "training_iteration") for folder in folders]
@@ -180,7 +173,7 @@ def test_wandb_offline_has_all_rows_under_one_id(tmp_path: Path) -> None:
     assert [value for _, values in found for value in values] == [1, 2, 3, 4, 5]
 
 
-def wandb_record(folder: Path, name: str) -> tuple[str, list[float]]:
+def wandb_record(folder, name):
     """The id of a run of W&B and what it has logged under a name, from its own file."""
     records = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     pytest.importorskip("wandb").teardown()  # its process writes until it ends
@@ -195,7 +188,7 @@ def wandb_record(folder: Path, name: str) -> tuple[str, list[float]]:
     return run_id, values
 
 
-def wandb_data(log: bytes) -> Iterator[bytes]:
+def wandb_data(log):
     """The records of such a file: a log of LevelDB after a header of seven bytes.
 
     Blocks of 32 KiB hold pieces, each after its checksum (4 bytes), its length (2) and whether it
@@ -216,7 +209,7 @@ def wandb_data(log: bytes) -> Iterator[bytes]:
 
 
 @pytest.fixture(scope="module")
-def trackio_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def trackio_store(tmp_path_factory):
     """Where trackio keeps everything: it reads the variable once, when it is imported."""
     folder = tmp_path_factory.mktemp("trackio")
     with pytest.MonkeyPatch.context() as patch:
@@ -227,7 +220,7 @@ def trackio_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_trackio_has_one_run_with_all_rows(trackio_store: Path, tmp_path: Path) -> None:
+def test_trackio_has_one_run_with_all_rows(trackio_store, tmp_path):
     train_and_resume(lambda: TrackioLogger("rows", folder=tmp_path / "t"), tmp_path)
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
     (name,) = storage.get_runs("rows")
@@ -238,7 +231,7 @@ def test_trackio_has_one_run_with_all_rows(trackio_store: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_aim_has_one_run_with_config_and_all_rows(tmp_path: Path) -> None:
+def test_aim_has_one_run_with_config_and_all_rows(tmp_path):
     aim = pytest.importorskip("aim")
     train_and_resume(lambda: AimLogger(str(tmp_path / "store"), folder=tmp_path / "t"), tmp_path)
     _, name = (tmp_path / "t" / "aim-run").read_text().split()
@@ -259,29 +252,26 @@ def test_aim_has_one_run_with_config_and_all_rows(tmp_path: Path) -> None:
     found.close()
 
 
-def make_service(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrackerLogger:
+def make_service(name, folder, monkeypatch):
     """A tracker of a service that is installed, with both kinds of artefacts."""
     pytest.importorskip(name)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    settings: dict[str, Any] = {"folder": folder / "t", "artifacts": ["checkpoints", "videos"]}
-    made: dict[str, Any] = {
+    settings = {"folder": folder / "t", "artifacts": ["checkpoints", "videos"]}
+    made = {
         "wandb": lambda: WandbLogger("tests", **settings),
         "mlflow": lambda: MLflowLogger(str(folder / "store"), **settings),
         "trackio": lambda: TrackioLogger("files", **settings),
         "aim": lambda: AimLogger(str(folder / "store"), **settings),
     }
-    tracker: TrackerLogger = made[name]()
-    return tracker
+    return made[name]()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["mlflow", "wandb", "trackio", "aim"])
-def test_a_service_has_checkpoints_and_videos_as_they_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_a_service_has_checkpoints_and_videos_as_they_are(name, tmp_path, monkeypatch, request):
     roots = [tmp_path]
     if name == "trackio":
         roots.append(request.getfixturevalue("trackio_store"))
@@ -315,7 +305,7 @@ def test_a_service_has_checkpoints_and_videos_as_they_are(
     assert wanted <= kept
 
 
-def test_all_services_take_artefacts() -> None:
+def test_all_services_take_artefacts():
     for service in (services.WandbService, services.MLflowService, services.TrackioService,
                     services.AimService):  # fmt: skip
         assert issubclass(service, ArtifactService)
@@ -324,18 +314,18 @@ def test_all_services_take_artefacts() -> None:
 # ---- trials of an experiment
 
 
-def tune_and_extend(folder: Path, logger: Any) -> None:
+def tune_and_extend(folder, logger):
     """Two trials of three rows, and a third one after a restore."""
 
-    def train(config: Any) -> None:
+    def train(config):
         for step in range(3):
             tune.report(loss=config["x"] + step)
 
-    def run_config() -> tune.RunConfig:
+    def run_config():
         return tune.RunConfig(storage_path=folder, name="x", verbose=0, callbacks=[logger()])
 
     space = {"x": tune.grid_search([10.0, 20.0])}
-    tuning: dict[str, Any] = {"in_process": True, "seed": 0}
+    tuning = {"in_process": True, "seed": 0}
     tune.Tuner(
         train, param_space=space, tune_config=tune.TuneConfig(**tuning), run_config=run_config()
     ).fit()
@@ -349,9 +339,7 @@ def tune_and_extend(folder: Path, logger: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_has_a_run_per_trial_with_all_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_has_a_run_per_trial_with_all_its_rows(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     uri = str(tmp_path / "mlruns")
@@ -370,7 +358,7 @@ def test_mlflow_has_a_run_per_trial_with_all_its_rows(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("wandb_offline")
-def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(tmp_path: Path) -> None:
+def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(tmp_path):
     tune_and_extend(tmp_path, lambda: tune.logger.WandbLoggerCallback("tests"))
     folders = sorted((tmp_path / "x" / "trials").glob("*/wandb/offline-run-*"))
     found = dict(wandb_record(folder, "loss") for folder in folders)
@@ -384,9 +372,7 @@ def test_wandb_offline_has_a_run_per_trial_with_all_its_rows(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     uri = str(tmp_path / "mlruns")
@@ -397,7 +383,7 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     file, store = tmp_path / "run" / "trackers" / "mlflow" / "run.json", tmp_path / "mlruns"
     saved = tmp_path / "run" / "checkpoints" / "000004" / "manifest.json"
 
-    def has_all() -> bool:  # the service is sent to on a thread, and nothing waits for it here
+    def has_all():  # the service is sent to on a thread, and nothing waits for it here
         sent = [path.read_bytes() for path in store.rglob("manifest.json")]
         return json.loads(file.read_text())["sent"] == 4 and saved.read_bytes() in sent
 
@@ -407,7 +393,7 @@ def test_a_run_of_the_command_line_is_tracked_and_goes_on_being(
     assert found.info.run_name == "run"
 
 
-def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path):
     words = ["train", "--env", "CartPole-v1", "--run-dir", "run", "--track", "clearml"]
     assert "There is no tracker 'clearml'" in run(*words, folder=tmp_path, code=1).stderr
     assert not list(tmp_path.iterdir())
@@ -415,16 +401,14 @@ def test_a_tracker_that_is_not_there_is_told_before_anything_is_made(tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_new_database_of_mlflow_is_there_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_database_of_mlflow_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     file = tmp_path / "runs.db"
-    made: list[bool] = []
+    made = []
     client = mlflow.MlflowClient
 
-    def noting(uri: str) -> Any:
+    def noting(uri):
         made.append(file.exists())
         return client(uri)
 

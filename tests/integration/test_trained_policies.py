@@ -1,10 +1,7 @@
 """A policy from a checkpoint acts as the algorithm does, without env, runners and callbacks."""
 
-from __future__ import annotations
-
 import logging
 import shutil
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +14,6 @@ from tests.saved_files import files_of
 from trainer import (
     PPO,
     Algorithm,
-    AlgorithmConfig,
     ConfigError,
     ConnectorPipelineV2,
     DQNConfig,
@@ -36,7 +32,7 @@ class Unbuilt(gym.Wrapper[Any, Any, Any, Any]):
 
     num_built = 0
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context):
         del context
         Unbuilt.num_built += 1
         env = gym.make("Pendulum-v1")
@@ -47,7 +43,7 @@ class Unheard(RLlibCallback):
     """A callback whose code is in the checkpoint, and stays there."""
 
 
-CONFIGS: dict[str, AlgorithmConfig] = {
+CONFIGS = {
     "PPO": PPOConfig()
     .environment(Unbuilt)
     .env_runners(observation_filter="MeanStdFilter")
@@ -65,7 +61,7 @@ CONFIGS: dict[str, AlgorithmConfig] = {
 
 
 @pytest.fixture(scope="module")
-def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_directory(tmp_path_factory):
     """As the command line makes it: two checkpoints, below `checkpoints`."""
     folder = tmp_path_factory.mktemp("run")
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
@@ -79,7 +75,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small() -> None:
+def small():
     for config in CONFIGS.values():
         if not config.is_frozen:
             config.env_runners(num_env_runners=0).debugging(seed=4)
@@ -87,7 +83,7 @@ def small() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_policy_gives_the_actions_of_its_algorithm(name: str, tmp_path: Path) -> None:
+def test_a_policy_gives_the_actions_of_its_algorithm(name, tmp_path):
     with CONFIGS[name].copy(copy_frozen=False).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "saved")
@@ -110,9 +106,7 @@ def test_a_policy_gives_the_actions_of_its_algorithm(name: str, tmp_path: Path) 
         assert abs(raw - expected[0]).max() > 0.01
 
 
-def test_a_policy_refuses_what_is_no_observation_and_no_policy(
-    run_directory: Path, tmp_path: Path
-) -> None:
+def test_a_policy_refuses_what_is_no_observation_and_no_policy(run_directory, tmp_path):
     policy = TrainedPolicy.from_checkpoint(run_directory)
     for wrong in (np.full(4, np.nan, np.float32), np.zeros(3, np.float32)):
         with pytest.raises(EnvContractError):
@@ -125,7 +119,7 @@ def test_a_policy_refuses_what_is_no_observation_and_no_policy(
 
 
 @pytest.fixture(scope="module")
-def run_of_two_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_of_two_modules(tmp_path_factory):
     """A checkpoint of "main" and "old", which differ in weights and in what they have seen."""
     path = tmp_path_factory.mktemp("several") / "saved"
     config = PPOConfig().environment(MultiAgentCartPole, env_config={"num_agents": 2})
@@ -139,7 +133,7 @@ def run_of_two_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_policy_of_several_is_taken_by_the_id_of_its_module(run_of_two_modules: Path) -> None:
+def test_a_policy_of_several_is_taken_by_the_id_of_its_module(run_of_two_modules):
     observations = [np.array([0.1 * n, -1.0, 0.01 * n, 0.5], np.float32) for n in range(-9, 10)]
     inputs = []
     with Algorithm.from_checkpoint(run_of_two_modules, env=MultiAgentCartPole) as algo:
@@ -157,8 +151,8 @@ def test_a_policy_of_several_is_taken_by_the_id_of_its_module(run_of_two_modules
 
 
 def test_a_policy_of_several_without_an_id_is_refused_with_the_ids(
-    run_of_two_modules: Path, run_directory: Path
-) -> None:
+    run_of_two_modules, run_directory
+):
     with pytest.raises(ConfigError, match=r"module_id.* none was named; there is 'main', 'old'"):
         TrainedPolicy.from_checkpoint(run_of_two_modules)
     with pytest.raises(ConfigError, match=r"'mian': there is no such module \(.*main"):
@@ -169,7 +163,7 @@ def test_a_policy_of_several_without_an_id_is_refused_with_the_ids(
 
 
 @pytest.mark.parametrize("policies", [{"solo"}, ["solo"], {"solo": None}])
-def test_an_only_module_may_be_named_by_its_own_id(policies: Any, tmp_path: Path) -> None:
+def test_an_only_module_may_be_named_by_its_own_id(policies, tmp_path):
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.multi_agent(policies=policies, policy_mapping_fn={"default_agent": "solo"})
     with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
@@ -181,11 +175,9 @@ def test_an_only_module_may_be_named_by_its_own_id(policies: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("setting", ["env_to_module_connector", "module_to_env_connector"])
-def test_a_policy_that_was_trained_with_connector_pieces_is_refused(
-    setting: str, tmp_path: Path
-) -> None:
+def test_a_policy_that_was_trained_with_connector_pieces_is_refused(setting, tmp_path):
     config = PPOConfig().environment(CountdownEnv)
-    pieces: dict[str, Any] = {setting: lambda env: [ConnectorPipelineV2()]}
+    pieces = {setting: lambda env: [ConnectorPipelineV2()]}
     config.env_runners(num_env_runners=0, **pieces)
     config.training(model={"fcnet_hiddens": [4]})
     with config.build_algo() as algorithm:
@@ -194,9 +186,7 @@ def test_a_policy_that_was_trained_with_connector_pieces_is_refused(
         TrainedPolicy.from_checkpoint(tmp_path / "saved")
 
 
-def test_the_directory_of_a_run_is_its_newest_checkpoint(
-    run_directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_directory_of_a_run_is_its_newest_checkpoint(run_directory, caplog):
     caplog.set_level(logging.INFO)
     for cls in (PPO, Algorithm):
         with cls.from_checkpoint(run_directory) as algo:
@@ -209,9 +199,7 @@ def test_the_directory_of_a_run_is_its_newest_checkpoint(
     assert TrainedPolicy.from_checkpoint(run_directory).training_iteration == 2
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over(
-    run_directory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over(run_directory, tmp_path, caplog):
     copy = tmp_path / "copy"
     shutil.copytree(run_directory, copy)
     file = files_of(copy / "checkpoints" / "000002") / "learner.rl_module.state"

@@ -1,14 +1,11 @@
 """What users write for tuning works as they expect from Ray Tune."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging
 import shutil
 import time
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ from trainer.tune.checkpoint import DATA_FILE
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
 
 
-def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune.ResultGrid:
+def run(trainable, folder, *, space=None, **more):
     """An experiment in this process."""
     tuning = {"seed": 0, "in_process": True, **more.pop("tuning", {})}
     return tune.Tuner(
@@ -35,7 +32,7 @@ def run(trainable: Any, folder: Path, *, space: Any = None, **more: Any) -> tune
     ).fit()
 
 
-def losses(grid: tune.ResultGrid) -> list[list[Any]]:
+def losses(grid):
     return [[row.get("loss", row.get("_metric")) for row in result.rows()] for result in grid]
 
 
@@ -43,53 +40,51 @@ def losses(grid: tune.ResultGrid) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("value", ["a minute", None, 60])
-def test_a_trainable_may_report_any_time_of_its_own(tmp_path: Path, value: Any) -> None:
+def test_a_trainable_may_report_any_time_of_its_own(tmp_path, value):
     result = run(lambda config: {"time_total_s": value}, tmp_path)[0]
     assert (result.status, result.error) == ("TERMINATED", None)
     assert [row["time_total_s"] for row in result.rows()] == [value]
 
 
-def by_report(config: Any) -> None:
+def by_report(config):
     tune.report({"loss": 1.0})
     tune.report(loss=2.0)
 
 
-def by_reporter(config: Any, reporter: Any) -> None:
+def by_reporter(config, reporter):
     reporter(loss=1.0)
     reporter({"loss": 2.0})
 
 
-def by_yield(config: Any) -> Any:
+def by_yield(config):
     yield {"loss": 1.0}
     yield {"loss": 2.0}
 
 
-def by_return(config: Any) -> Any:
+def by_return(config):
     tune.report(loss=1.0)
     return {"loss": 2.0}
 
 
-def by_number(config: Any) -> Any:
+def by_number(config):
     tune.report(loss=1.0)
     return 2.0
 
 
 @pytest.mark.parametrize("function", [by_report, by_reporter, by_yield, by_return, by_number])
-def test_all_ways_to_report_give_rows(tmp_path: Path, function: Any) -> None:
+def test_all_ways_to_report_give_rows(tmp_path, function):
     assert losses(run(function, tmp_path)) == [[1.0, 2.0]]
 
 
-def test_a_report_outside_of_a_trial_is_explained() -> None:
+def test_a_report_outside_of_a_trial_is_explained():
     with pytest.raises(TuneError, match="outside of a trial"):
         tune.report(loss=1.0)
     assert tune.get_checkpoint() is None
     assert tune.get_context().get_trial_id() is None
 
 
-def test_arrays_are_left_out_of_rows_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def train(config: Any) -> None:
+def test_arrays_are_left_out_of_rows_with_one_warning(tmp_path, caplog):
+    def train(config):
         for _ in range(3):
             tune.report({"loss": np.float32(1), "inner": {"image": np.zeros(3), "n": 1}})
 
@@ -99,10 +94,10 @@ def test_arrays_are_left_out_of_rows_with_one_warning(
     assert caplog.text.count("inner/image") == 1
 
 
-def test_a_stopped_function_runs_its_finally_blocks(tmp_path: Path) -> None:
+def test_a_stopped_function_runs_its_finally_blocks(tmp_path):
     seen = []
 
-    def train(config: Any) -> None:
+    def train(config):
         try:
             while True:
                 try:
@@ -117,8 +112,8 @@ def test_a_stopped_function_runs_its_finally_blocks(tmp_path: Path) -> None:
     assert result.stop_reason == "training_iteration >= 3"
 
 
-def test_checkpoint_dir_is_refused_with_the_new_writing(tmp_path: Path) -> None:
-    def train(config: Any, checkpoint_dir: Any = None) -> None:
+def test_checkpoint_dir_is_refused_with_the_new_writing(tmp_path):
+    def train(config, checkpoint_dir=None):
         """Of before."""
 
     with pytest.raises(TuneError, match="get_checkpoint"):
@@ -129,26 +124,26 @@ def test_checkpoint_dir_is_refused_with_the_new_writing(tmp_path: Path) -> None:
 
 
 class Noted(tune.Trainable):
-    calls: ClassVar[list[str]] = []
+    calls = []
 
-    def setup(self, config: Any) -> None:
+    def setup(self, config):
         self.calls.append("setup")
         self.count = 0
 
-    def step(self) -> dict[str, Any]:
+    def step(self):
         self.calls.append("step")
         self.count += 1
         return {"count": self.count, "done": self.count == 2}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, int]:
+    def save_checkpoint(self, checkpoint_dir):
         self.calls.append("save")
         return {"count": self.count}
 
-    def cleanup(self) -> None:
+    def cleanup(self):
         self.calls.append("cleanup")
 
 
-def test_a_class_is_called_in_order(tmp_path: Path) -> None:
+def test_a_class_is_called_in_order(tmp_path):
     Noted.calls.clear()
     (result,) = run(Noted, tmp_path)
     assert Noted.calls == ["setup", "step", "step", "save", "cleanup"]
@@ -157,14 +152,12 @@ def test_a_class_is_called_in_order(tmp_path: Path) -> None:
     assert [s.name for s in result.saved] == ["000002"]
 
 
-def test_reuse_without_reset_config_is_refused_before_the_start(tmp_path: Path) -> None:
+def test_reuse_without_reset_config_is_refused_before_the_start(tmp_path):
     with pytest.raises(TuneError, match="reset_config"):
         run(Noted, tmp_path, tuning={"reuse_actors": True})
 
 
-def test_reuse_has_no_effect_on_functions_and_says_so_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reuse_has_no_effect_on_functions_and_says_so_once(tmp_path, caplog):
     tuning = {"reuse_actors": True, "num_samples": 2, "in_process": False}
     with caplog.at_level("WARNING"):
         grid = run(by_report, tmp_path, tuning=tuning)
@@ -172,7 +165,7 @@ def test_reuse_has_no_effect_on_functions_and_says_so_once(
     assert [each.getMessage().startswith("reuse_actors=True") for each in caplog.records] == [True]
 
 
-def small_ppo(**settings: Any) -> PPOConfig:
+def small_ppo(**settings):
     return (
         PPOConfig()
         .environment("CartPole-v1")
@@ -182,15 +175,15 @@ def small_ppo(**settings: Any) -> PPOConfig:
 
 
 class TellsItsTrial(RLlibCallback):
-    def on_algorithm_init(self, **_: Any) -> None:
+    def on_algorithm_init(self, **_):
         self.began_in = tune.get_context().get_trial_id()
 
-    def on_train_result(self, *, result: dict[str, Any], **_: Any) -> None:
+    def on_train_result(self, *, result, **_):
         context = tune.get_context()
         result["told"] = [self.began_in, context.get_trial_id(), context.get_trial_dir()]
 
 
-def test_callbacks_of_an_algorithm_know_their_trial(tmp_path: Path) -> None:
+def test_callbacks_of_an_algorithm_know_their_trial(tmp_path):
     space = small_ppo(lr=tune.grid_search([1e-3, 1e-4])).callbacks(TellsItsTrial)
     grid = run("PPO", tmp_path, space=space, stop={"training_iteration": 1})
     told = [result.rows()[0]["told"] for result in grid]
@@ -199,19 +192,17 @@ def test_callbacks_of_an_algorithm_know_their_trial(tmp_path: Path) -> None:
 
 
 class Reports(tune.Trainable):
-    def step(self) -> Any:
+    def step(self):
         tune.report(loss=1.0)
 
 
-def test_a_report_in_a_trial_of_a_class_is_refused(tmp_path: Path) -> None:
+def test_a_report_in_a_trial_of_a_class_is_refused(tmp_path):
     (result,) = run(Reports, tmp_path)
     assert "rows are what step() returns" in str(result.error)
 
 
 @pytest.mark.process
-def test_a_trial_of_an_algorithm_is_a_run_of_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_of_an_algorithm_is_a_run_of_the_command_line(tmp_path, capsys):
     config = small_ppo(lr=tune.grid_search([1e-3, 1e-4]))
     tuner = tune.Tuner(
         "PPO",
@@ -229,9 +220,7 @@ def test_a_trial_of_an_algorithm_is_a_run_of_the_command_line(
     capsys.readouterr()
 
 
-def test_what_resume_adds_to_a_trial_is_no_result_and_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_resume_adds_to_a_trial_is_no_result_and_is_kept(tmp_path, capsys, caplog):
     grid = run("PPO", tmp_path, space=small_ppo(), name="x", stop={"training_iteration": 1})
     (folder,) = (Path(result.path) for result in grid)
     words = ["resume", str(folder), "--stop-iterations", "3"]
@@ -253,18 +242,18 @@ def test_what_resume_adds_to_a_trial_is_no_result_and_is_kept(
     assert main(["resume", str(aside / "000003"), "--stop-iterations", "4"]) == 0
 
 
-def test_a_misspelt_setting_is_told_when_the_tuner_is_made() -> None:
+def test_a_misspelt_setting_is_told_when_the_tuner_is_made():
     with pytest.raises(ConfigError, match="lr"):
         tune.Tuner("PPO", param_space={"env": "CartPole-v1", "learning_rte": 1e-3, "lrr": 1})
 
 
-def test_a_config_of_another_algorithm_is_refused() -> None:
+def test_a_config_of_another_algorithm_is_refused():
     with pytest.raises(TuneError, match="PPOConfig"):
         tune.Tuner("DQN", param_space=small_ppo())
 
 
 @pytest.mark.parametrize("wrong", [3, None, int, "Nothing"])
-def test_what_cannot_be_tuned_is_named(wrong: Any) -> None:
+def test_what_cannot_be_tuned_is_named(wrong):
     with pytest.raises(TuneError, match=r"expected a function|no trainable"):
         tune.Tuner(wrong)
 
@@ -272,19 +261,19 @@ def test_what_cannot_be_tuned_is_named(wrong: Any) -> None:
 # ---- resources, parameters
 
 
-def test_resources_are_sums_of_cpus() -> None:
+def test_resources_are_sums_of_cpus():
     factory = tune.PlacementGroupFactory([{"CPU": 1}, {"GPU": 0}] + [{"CPU": 1}] * 2)
     assert factory.required_resources == {"CPU": 3.0}
     for wrong in ({"gpu": 1}, {"tpu": 1}, {"cpu": -1}, 3):
         with pytest.raises(TuneError):
-            tune.with_resources(by_report, wrong)  # type: ignore[arg-type]
+            tune.with_resources(by_report, wrong)
 
 
 @pytest.mark.process
-def test_large_parameters_are_one_file_for_all(tmp_path: Path) -> None:
+def test_large_parameters_are_one_file_for_all(tmp_path):
     data = np.arange(300_000, dtype=np.float64)
 
-    def train(config: Any, data: Any) -> None:
+    def train(config, data):
         tune.report(sum=float(data.sum()), is_mapped=isinstance(data, np.memmap))
 
     grid = run(
@@ -299,10 +288,10 @@ def test_large_parameters_are_one_file_for_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_what_cannot_travel_is_named_before_the_start(tmp_path: Path) -> None:
+def test_what_cannot_travel_is_named_before_the_start(tmp_path):
     with (tmp_path / "file").open("w") as file:
 
-        def train(config: Any) -> None:
+        def train(config):
             file.write("x")
 
         with pytest.raises(TuneError, match="file"):
@@ -312,16 +301,16 @@ def test_what_cannot_travel_is_named_before_the_start(tmp_path: Path) -> None:
 class Reused(tune.Trainable):
     """Prints where it is, and may be another trial."""
 
-    def step(self) -> dict[str, Any]:
+    def step(self):
         print("this is", self.trial_id, Path.cwd().name, flush=True)
         return {"done": True}
 
-    def reset_config(self, new_config: Any) -> bool:
+    def reset_config(self, new_config):
         return True
 
 
 @pytest.mark.process
-def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path: Path) -> None:
+def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path):
     tuning = {"in_process": False, "num_samples": 2, "max_concurrent_trials": 1}
     tuning |= {"reuse_actors": True, "chdir_to_trial_dir": True}
     grid = run(Reused, tmp_path, tuning=tuning, log_to_file=True)
@@ -330,23 +319,23 @@ def test_a_process_that_is_used_again_writes_where_its_new_trial_does(tmp_path: 
 
 
 class Note:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.text = text
 
-    def get(self) -> str:
+    def get(self):
         return self.text
 
 
 @pytest.mark.process
-def test_trials_find_the_tuners_actors_and_keep_their_own_apart(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_trials_find_the_tuners_actors_and_keep_their_own_apart(tmp_path):
+    def train(config):
         trial_id = tune.get_context().get_trial_id()
-        own: Any = actors.remote(Note).options(name="own").remote(trial_id)
+        own = actors.remote(Note).options(name="own").remote(trial_id)
         found = [actors.get_actor(name).get.remote() for name in ("shared", "own")]
         tune.report(told=actors.get(found))
         actors.get(own.get.remote())
 
-    shared: Any = actors.remote(Note).options(name="shared").remote("tuner's")
+    shared = actors.remote(Note).options(name="shared").remote("tuner's")
     tuning = {"in_process": False, "num_samples": 2, "max_concurrent_trials": 2}
     grid = run(train, tmp_path, tuning=tuning)
     actors.kill(shared)
@@ -359,7 +348,7 @@ def test_trials_find_the_tuners_actors_and_keep_their_own_apart(tmp_path: Path) 
 # ---- failures
 
 
-def fails_at_two(config: Any) -> None:
+def fails_at_two(config):
     found = tune.get_checkpoint()
     for step in range(0 if found is None else found.data()["step"], 4):
         if step == 2 and found is None:
@@ -367,7 +356,7 @@ def fails_at_two(config: Any) -> None:
         tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step + 1}))
 
 
-def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path: Path) -> None:
+def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path):
     grid = run(fails_at_two, tmp_path, name="x")
     assert "ValueError: not yet" in str(grid.errors[0])
     assert losses(grid) == [[0, 1]]
@@ -375,8 +364,8 @@ def test_failures_are_in_the_grid_and_may_be_resumed(tmp_path: Path) -> None:
     assert losses(tuner.fit()) == [[0, 1, 2, 3]]
 
 
-def test_a_failed_trial_whose_folder_is_gone_is_resumed_with_all_its_rows(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_a_failed_trial_whose_folder_is_gone_is_resumed_with_all_its_rows(tmp_path):
+    def train(config):
         found = tune.get_checkpoint()
         for step in range(0 if found is None else found.data()["step"], 4):
             if step == 2 and not (tmp_path / "mended").exists():
@@ -390,21 +379,21 @@ def test_a_failed_trial_whose_folder_is_gone_is_resumed_with_all_its_rows(tmp_pa
     assert losses(grid) == [[0, 1, 2, 3]] * 2
 
 
-def test_an_error_may_be_survived(tmp_path: Path) -> None:
+def test_an_error_may_be_survived(tmp_path):
     failing = tune.FailureConfig(max_failures=1)
     grid = run(fails_at_two, tmp_path, failure_config=failing)
     assert (losses(grid), grid[0].num_failures, grid.num_errors) == ([[0, 1, 2, 3]], 1, 0)
 
 
-def test_fail_fast_raises_the_error_of_the_trial(tmp_path: Path) -> None:
+def test_fail_fast_raises_the_error_of_the_trial(tmp_path):
     failing = tune.FailureConfig(fail_fast="raise")
     with pytest.raises((ValueError, TrialError), match="not yet"):
         run(fails_at_two, tmp_path, failure_config=failing)
 
 
 @pytest.mark.process
-def test_a_trial_that_hangs_is_replaced_and_given_up(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_a_trial_that_hangs_is_replaced_and_given_up(tmp_path):
+    def train(config):
         tune.report(loss=1.0)
         time.sleep(3600.0)
 
@@ -413,10 +402,10 @@ def test_a_trial_that_hangs_is_replaced_and_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_trial_that_works_at_a_long_row_is_left_alone(tmp_path: Path) -> None:
+def test_a_trial_that_works_at_a_long_row_is_left_alone(tmp_path):
     limit_s = 2.0  # a busy machine may leave a process without its turn for half a second
 
-    def train(config: Any) -> None:
+    def train(config):
         until = time.monotonic() + 1.3 * limit_s
         while time.monotonic() < until:
             tune.get_context().heartbeat()
@@ -433,22 +422,22 @@ def test_a_trial_that_works_at_a_long_row_is_left_alone(tmp_path: Path) -> None:
 class Growing(tune.Trainable):
     """Grows by a rate that a population can change."""
 
-    def setup(self, config: Any) -> None:
+    def setup(self, config):
         self.rate, self.size = config["rate"], 0.0
 
-    def step(self) -> dict[str, float]:
+    def step(self):
         self.size += self.rate
         return {"loss": -self.size}
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, float]:
+    def save_checkpoint(self, checkpoint_dir):
         del checkpoint_dir
         return {"size": self.size}
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
+    def load_checkpoint(self, checkpoint):
         self.size = checkpoint["size"]
 
 
-def test_a_population_leaves_policies_that_can_be_replayed(tmp_path: Path) -> None:
+def test_a_population_leaves_policies_that_can_be_replayed(tmp_path):
     scheduler = tune.PopulationBasedTraining(
         perturbation_interval=2, hyperparam_mutations={"rate": tune.uniform(0, 1)}
     )
@@ -471,31 +460,31 @@ def test_a_population_leaves_policies_that_can_be_replayed(tmp_path: Path) -> No
 
 
 class Told(tune.Callback):
-    def __init__(self) -> None:
-        self.told: list[str] = []
+    def __init__(self):
+        self.told = []
 
-    def on_trial_start(self, trial: Any, **info: Any) -> None:
+    def on_trial_start(self, trial, **info):
         self.told.append(f"start {trial.trial_id}")
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any) -> None:
+    def on_trial_result(self, iteration, trials, trial, result):
         self.told.append(f"result {result['loss']}")
 
-    def on_trial_complete(self, trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, trial, **info):
         self.told.append(f"complete {trial.status}")
 
-    def on_experiment_end(self, trials: Any) -> None:
+    def on_experiment_end(self, trials):
         self.told.append(f"end {len(trials)}")
 
 
-def test_callbacks_are_told_in_order(tmp_path: Path) -> None:
+def test_callbacks_are_told_in_order(tmp_path):
     told = Told()
     run(by_report, tmp_path, callbacks=[told])
     assert told.told == ["start 00000", "result 1.0", "result 2.0", "complete TERMINATED", "end 1"]
 
 
-def test_a_callback_that_raises_ends_in_order(tmp_path: Path) -> None:
+def test_a_callback_that_raises_ends_in_order(tmp_path):
     class Raises(tune.Callback):
-        def on_trial_result(self, **info: Any) -> None:
+        def on_trial_result(self, **info):
             raise ValueError("mine")
 
     with pytest.raises(CallbackError, match="mine"):
@@ -521,13 +510,11 @@ class Reversed(BasicVariantGenerator):
         ),
     ],
 )
-def test_a_subclass_of_a_ready_made_part_is_not_restored_as_that_part(
-    tmp_path: Path, own: dict[str, Any], ready_made: dict[str, Any]
-) -> None:
-    def tuned(part: dict[str, Any]) -> tune.TuneConfig:
+def test_a_subclass_of_a_ready_made_part_is_not_restored_as_that_part(tmp_path, own, ready_made):
+    def tuned(part):
         return tune.TuneConfig(in_process=True, metric="loss", mode="min", **part)
 
-    def begun_with(part: dict[str, Any], name: str) -> tune.ResultGrid:
+    def begun_with(part, name):
         place = tune.RunConfig(name=name, storage_path=tmp_path, verbose=0)
         return tune.Tuner(by_report, tune_config=tuned(part), run_config=place).fit()
 
@@ -542,7 +529,7 @@ def test_a_subclass_of_a_ready_made_part_is_not_restored_as_that_part(
     assert losses(tune.Tuner.restore(tmp_path / "ready made", by_report).fit()) == losses(grid)
 
 
-def test_loggers_write_into_the_trials_folder(tmp_path: Path) -> None:
+def test_loggers_write_into_the_trials_folder(tmp_path):
     pytest.importorskip("tensorboardX")
     loggers = [tune.logger.CSVLoggerCallback(), tune.logger.TBXLoggerCallback()]
     (result,) = run(by_report, tmp_path, callbacks=loggers)
@@ -553,12 +540,12 @@ def test_loggers_write_into_the_trials_folder(tmp_path: Path) -> None:
 # ---- results and restores
 
 
-def scored(config: Any) -> None:
+def scored(config):
     for step in range(3):
         tune.report(loss=config["x"] * (1 if step < 2 else 10))
 
 
-def test_the_best_result_follows_scope_and_ties(tmp_path: Path) -> None:
+def test_the_best_result_follows_scope_and_ties(tmp_path):
     space = {"x": tune.grid_search([3, 1, 1, float("nan")])}
     grid = run(scored, tmp_path, space=space, tuning={"metric": "loss", "mode": "min"})
     assert grid.get_best_result().number == 1
@@ -571,7 +558,7 @@ def test_the_best_result_follows_scope_and_ties(tmp_path: Path) -> None:
     assert tune.Result.from_path(grid[1].path).rows()[-1]["loss"] == 10
 
 
-def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path: Path) -> None:
+def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path):
     run(scored, tmp_path, name="x", space={"x": tune.uniform(0, 1)})
     with pytest.raises(TuneError, match=r"uniform\(0.0, 1.0\).*uniform\(0.0, 2.0\)"):
         tune.Tuner.restore(tmp_path / "x", scored, param_space={"x": tune.uniform(0, 2)})
@@ -583,7 +570,7 @@ def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path: Pat
         run(scored, tmp_path, name="x", space={"x": tune.uniform(0, 1)})
 
 
-def counting(config: Any) -> None:
+def counting(config):
     found = tune.get_checkpoint()
     step = 0 if found is None else found.data()["step"]
     while True:
@@ -591,7 +578,7 @@ def counting(config: Any) -> None:
         tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({"step": step}))
 
 
-def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path: Path) -> None:
+def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path):
     grid = run(counting, tmp_path, name="x", stop={"loss": 2})
     assert losses(grid) == [[1, 2]]
     tuner = tune.Tuner.restore(
@@ -612,10 +599,10 @@ def test_an_experiment_is_extended_by_later_criteria_and_more_samples(tmp_path: 
 class FromLoss(tune.stopper.Stopper):
     """A user's, which keeps the argument in its own way and what no two processes share."""
 
-    def __init__(self, bound: float) -> None:
+    def __init__(self, bound):
         self.bounds, self.made_at = {bound}, object()
 
-    def __call__(self, trial_id: str, result: Any) -> bool:
+    def __call__(self, trial_id, result):
         return any(result["loss"] >= bound for bound in self.bounds)
 
 
@@ -628,8 +615,8 @@ class FromLoss(tune.stopper.Stopper):
         lambda bound: tune.stopper.TrialPlateauStopper("one", num_results=2, grace_period=bound),
     ],
 )
-def test_a_stopper_with_other_arguments_is_another_one(stopper: Any, tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_a_stopper_with_other_arguments_is_another_one(stopper, tmp_path):
+    def train(config):
         found = tune.get_checkpoint()
         for step in range(1 if found is None else found.data()["step"] + 1, 9):
             checkpoint = tune.Checkpoint.from_data({"step": step})
@@ -647,8 +634,8 @@ def test_a_stopper_with_other_arguments_is_another_one(stopper: Any, tmp_path: P
     assert num_amended == [0, 1, 1]
 
 
-def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path: Path) -> None:
-    def later(_: str, row: Any) -> bool:
+def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path):
+    def later(_, row):
         return bool(row["loss"] >= 3)
 
     run(counting, tmp_path, name="x", stop=lambda _, row: row["loss"] >= 2)
@@ -665,10 +652,10 @@ def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path: Path) 
     assert grids[1].inexact_reasons == ()
 
 
-def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -> None:
+def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path):
     tries = tmp_path / "tries"
 
-    def failing_once_per_trial(config: Any) -> None:
+    def failing_once_per_trial(config):
         tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
         for step in range(2):
             tune.report(loss=step, checkpoint=tune.Checkpoint.from_data({}))
@@ -698,8 +685,8 @@ def test_an_extension_keeps_the_settings_that_it_does_not_name(tmp_path: Path) -
     assert len(tries.read_text()) == 8
 
 
-def test_new_criteria_may_look_at_what_the_journal_does_not_hold(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_new_criteria_may_look_at_what_the_journal_does_not_hold(tmp_path):
+    def train(config):
         found = tune.get_checkpoint()
         for step in range(1 if found is None else found.data()["step"] + 1, 20):
             checkpoint = tune.Checkpoint.from_data({"step": step})
@@ -713,8 +700,8 @@ def test_new_criteria_may_look_at_what_the_journal_does_not_hold(tmp_path: Path)
         assert grid.inexact_reasons == ()
 
 
-def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_checkpoints_are_kept_by_score(tmp_path):
+    def train(config):
         for step, score in enumerate([1.0, 9.0, 2.0, float("nan")]):
             tune.report(score=score, checkpoint=tune.Checkpoint.from_data({"step": step}))
 
@@ -728,8 +715,8 @@ def test_checkpoints_are_kept_by_score(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recovery_interval_s", [None, 0.0])
 def test_which_checkpoints_are_kept_does_not_follow_from_those_for_repairs(
-    tmp_path: Path, recovery_interval_s: float | None
-) -> None:
+    tmp_path, recovery_interval_s
+):
     saving = tune.CheckpointConfig(
         checkpoint_frequency=2,
         checkpoint_at_end=False,
@@ -743,7 +730,7 @@ def test_which_checkpoints_are_kept_does_not_follow_from_those_for_repairs(
     assert [saved.row_number for saved in result.saved] == [2, 4]
 
 
-def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path: Path) -> None:
+def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path):
     saving = tune.CheckpointConfig(
         checkpoint_frequency=2,
         checkpoint_at_end=True,
@@ -758,7 +745,7 @@ def test_the_checkpoint_at_the_end_is_kept_by_score_as_well(tmp_path: Path) -> N
     assert [saved.row_number for saved in result.saved] == [3]
 
 
-def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
+def test_nothing_in_a_folder_is_unpickled(tmp_path):
     run(counting, tmp_path, name="x", stop={"loss": 2})
     bomb = b"cos\nsystem\n(S'touch " + str(tmp_path / "boom").encode() + b"'\ntR."
     for name in ("tuner.pkl", "trainable.pkl", "trials/00000/error.pkl", "trials/00000/params.pkl"):
@@ -768,7 +755,7 @@ def test_nothing_in_a_folder_is_unpickled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, "3", "no JSON", '{"a": ' + "9" * 5_000])
-def test_checkpoints_that_hold_something_else_are_damaged(text: str, tmp_path: Path) -> None:
+def test_checkpoints_that_hold_something_else_are_damaged(text, tmp_path):
     checkpoint = tune.Checkpoint.from_data({"step": 1})
     (Path(checkpoint.path) / ".metadata.json").write_text(text)
     (Path(checkpoint.path) / DATA_FILE).write_bytes(encode([1]))
@@ -778,7 +765,7 @@ def test_checkpoints_that_hold_something_else_are_damaged(text: str, tmp_path: P
         checkpoint.data()
 
 
-def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
+def test_old_names_give_the_same_numbers(tmp_path):
     analysis = tune.run(
         scored,
         name="x",
@@ -795,7 +782,7 @@ def test_old_names_give_the_same_numbers(tmp_path: Path) -> None:
         tune.run(scored, confg={})
 
 
-def test_scripts_that_import_what_is_not_offered_are_told_when_they_use_it() -> None:
+def test_scripts_that_import_what_is_not_offered_are_told_when_they_use_it():
     from trainer.tune.schedulers import PB2
     from trainer.tune.search import HyperOptSearch
 
@@ -807,7 +794,7 @@ def test_scripts_that_import_what_is_not_offered_are_told_when_they_use_it() -> 
         tune.schedulers.ASHASchedular  # noqa: B018
 
 
-def test_names_that_are_not_offered_say_what_to_do() -> None:
+def test_names_that_are_not_offered_say_what_to_do():
     with pytest.raises(AttributeError, match="not offered"):
         _ = tune.HyperBandForBOHB
     with pytest.raises(AttributeError, match="Tuner"):
@@ -818,9 +805,7 @@ def test_names_that_are_not_offered_say_what_to_do() -> None:
 
 
 @pytest.mark.process
-def test_the_command_line_tunes_and_shows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_tunes_and_shows(tmp_path, capsys):
     settings = [
         "--set=num_env_runners=0", "--set=train_batch_size=64", "--set=minibatch_size=64",
         "--set=num_epochs=1", "--env=CartPole-v1", "--space=lr=choice([0.01, 0.001])",
@@ -838,9 +823,7 @@ def test_the_command_line_tunes_and_shows(
 
 
 @pytest.mark.parametrize("code", ["lr=__import__('os').system('x')", "lr=open('x')", "lr=3", "x"])
-def test_a_space_on_the_command_line_runs_no_code(
-    code: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_space_on_the_command_line_runs_no_code(code, capsys):
     with pytest.raises(SystemExit):
         main(["tune", "PPO", f"--space={code}"])
     capsys.readouterr()
@@ -850,8 +833,8 @@ def test_a_space_on_the_command_line_runs_no_code(
 
 
 @pytest.mark.process
-def test_no_process_outlives_its_trial(tmp_path: Path) -> None:
-    def train(config: Any) -> None:
+def test_no_process_outlives_its_trial(tmp_path):
+    def train(config):
         algo = small_ppo().env_runners(num_env_runners=1).build_algo()
         algo.train()
         found = algo.env_runner_group.foreach_env_runner(lambda runner: __import__("os").getpid())
@@ -863,7 +846,7 @@ def test_no_process_outlives_its_trial(tmp_path: Path) -> None:
     assert wait_until(lambda: not any(is_process_alive(pid) for pid in pids))
 
 
-def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_path: Path) -> None:
+def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_path):
     keys = (
         "env_runners/episode_return_mean",
         "episode_reward_mean",
@@ -871,14 +854,14 @@ def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_pa
         "hist_stats",
         "timesteps_total",
     )
-    read: dict[str, dict[str, Any]] = {}
+    read = {}
 
     class Reads(tune.Callback):
-        def on_trial_result(self, result: Any, trial: Any, **info: Any) -> None:
+        def on_trial_result(self, result, trial, **info):
             read["callback"] = {key: result[key] for key in keys}
             read["trial"] = {key: trial.last_result[key] for key in keys}
 
-    def stops(trial_id: str, result: Any) -> bool:
+    def stops(trial_id, result):
         read["stop"] = {key: result[key] for key in keys}
         return True
 
@@ -906,18 +889,18 @@ def test_what_a_trial_reports_is_read_by_the_keys_of_an_algorithms_result(tmp_pa
     assert metrics["config"] == result.config
 
 
-def test_nothing_pending_stays_in_the_folders_of_trials(tmp_path: Path) -> None:
-    def saves(config: Any) -> None:
+def test_nothing_pending_stays_in_the_folders_of_trials(tmp_path):
+    def saves(config):
         for step in range(1, 3):
             tune.report({"loss": step}, checkpoint=tune.Checkpoint.from_data({"step": step}))
 
     class Kill(tune.Callback):
         """Leaves what a process leaves that is killed after a row too many."""
 
-        def on_trial_complete(self, trial: Any, **info: Any) -> None:
+        def on_trial_complete(self, trial, **info):
             (Path(trial.path) / "checkpoints" / ".pending-000003").mkdir()
 
-    def left() -> list[Path]:
+    def left():
         return list((tmp_path / "x").glob("trials/*/checkpoints/.*"))
 
     place = {"name": "x", "callbacks": [Kill()], "tuning": {"num_samples": 2}}

@@ -1,9 +1,6 @@
 """The examples of tuning run, and give what they say."""
 
-from __future__ import annotations
-
 import importlib.util
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from examples import tuning
 pytestmark = pytest.mark.process
 
 
-def test_random_search_is_restored_and_extended(tmp_path: Path) -> None:
+def test_random_search_is_restored_and_extended(tmp_path):
     grid = tuning.random_search(tmp_path)
     best = grid.get_best_result()
     assert best.metrics is not None
@@ -24,24 +21,24 @@ def test_random_search_is_restored_and_extended(tmp_path: Path) -> None:
     assert [result.config for result in more][:8] == [result.config for result in grid]
 
 
-def test_bad_trials_are_stopped_early(tmp_path: Path) -> None:
+def test_bad_trials_are_stopped_early(tmp_path):
     grid = tuning.early_stopping(tmp_path)
     lengths = {len(result.rows()) for result in grid}
     assert min(lengths) < 9 == max(lengths)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs the extra [tune]")
-def test_optuna_suggests(tmp_path: Path) -> None:
+def test_optuna_suggests(tmp_path):
     assert len(tuning.suggested_by_optuna(tmp_path)) == 12
 
 
-def test_a_population_changes_its_settings(tmp_path: Path) -> None:
+def test_a_population_changes_its_settings(tmp_path):
     grid = tuning.population(tmp_path)
     assert [len(result.rows()) for result in grid] == [4] * 4
     assert all(result.checkpoint is not None for result in grid)
 
 
-def test_the_task_of_a_curriculum_is_kept_in_checkpoints(tmp_path: Path) -> None:
+def test_the_task_of_a_curriculum_is_kept_in_checkpoints(tmp_path):
     (result,) = tuning.in_phases(tmp_path)
     assert [row["task"] for row in result.rows()] == [1, 2, 3]
     assert result.checkpoint is not None

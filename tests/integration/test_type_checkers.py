@@ -3,14 +3,11 @@
 mypy looks at the examples in `make types`, with `strict`; here it is pyright, where it can be had.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +31,7 @@ KNOWN = {
 """What is right as it is: page and rule → why."""
 
 
-def errors_of(*arguments: Any) -> list[tuple[str, str, str]]:
+def errors_of(*arguments):
     """File, rule and message of each error that pyright finds."""
     assert PYRIGHT is not None
     done = subprocess.run(
@@ -50,11 +47,11 @@ def errors_of(*arguments: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_pyright_has_nothing_against_the_examples() -> None:
+def test_pyright_has_nothing_against_the_examples():
     assert errors_of() == []
 
 
-def test_pyright_has_nothing_against_the_scripts_of_the_pages(tmp_path: Path) -> None:
+def test_pyright_has_nothing_against_the_scripts_of_the_pages(tmp_path):
     for page in PAGES:
         name = "_".join(page.relative_to(ROOT).with_suffix("").parts)
         (tmp_path / f"{name}.py").write_text(script_of(page), encoding="utf-8")
@@ -67,7 +64,7 @@ def test_pyright_has_nothing_against_the_scripts_of_the_pages(tmp_path: Path) ->
     assert {error[:2] for error in found} == KNOWN.keys()
 
 
-def test_what_is_wrong_is_found(tmp_path: Path) -> None:
+def test_what_is_wrong_is_found(tmp_path):
     wrong = "from trainer import PPOConfig\n\nPPOConfig().build_algo().tarin()\n"
     (tmp_path / "wrong.py").write_text(wrong)
     config = {"typeCheckingMode": "basic", "extraPaths": [str(ROOT)]}

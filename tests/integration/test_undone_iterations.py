@@ -1,13 +1,8 @@
 """What an iteration, or a change of modules, had changed when it failed is as before."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,35 +16,33 @@ from trainer.testing.envs import CountdownEnv
 class Once:
     """A callback that does something at the end of one iteration and then fails it."""
 
-    def __init__(self) -> None:
-        self.do: Callable[[Any], Any] | None = None
+    def __init__(self):
+        self.do = None
 
-    def __call__(self, *, algorithm: Any, **_: Any) -> None:
+    def __call__(self, *, algorithm, **_):
         do, self.do = self.do, None
         if do is not None:
             do(algorithm)
             raise ValueError("the iteration fails")
 
 
-def _die(_: Any) -> None:
+def _die(_):
     os._exit(3)
 
 
-def _hang(_: Any) -> None:
+def _hang(_):
     threading.Event().wait(300)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("call", [_die, _hang])
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_whatever_becomes_of_calls_in_the_background(
-    call: Callable[[Any], None], is_replaced: bool
-) -> None:
+def test_whatever_becomes_of_calls_in_the_background(call, is_replaced):
     once = Once()
     config = small_ppo(1).callbacks(on_train_result=once)
     config.fault_tolerance(restart_failed_env_runners=is_replaced)
 
-    def begin(algo: Any) -> None:
+    def begin(algo):
         algo.env_runner_group.foreach_env_runner_async(call)
 
     with config.build_algo() as algo:
@@ -68,7 +61,7 @@ def test_whatever_becomes_of_calls_in_the_background(
 
 
 @pytest.mark.process
-def test_calls_in_evaluation_runners_are_not_waited_for() -> None:
+def test_calls_in_evaluation_runners_are_not_waited_for():
     config = small_ppo(1).evaluation(evaluation_num_env_runners=1, evaluation_interval=100)
     with config.build_algo() as algo:
         algo.eval_env_runner_group.foreach_env_runner_async(_hang)
@@ -77,7 +70,7 @@ def test_calls_in_evaluation_runners_are_not_waited_for() -> None:
         assert time.monotonic() - begun < 60
 
 
-def test_a_replay_buffer_that_a_restore_in_the_iteration_emptied(tmp_path: Path) -> None:
+def test_a_replay_buffer_that_a_restore_in_the_iteration_emptied(tmp_path):
     once = Once()
     config = DQNConfig().environment(CountdownEnv).callbacks(on_train_result=once)
     config.training(store_buffer_in_checkpoints=False, num_steps_sampled_before_learning_starts=10)
@@ -94,7 +87,7 @@ def test_a_replay_buffer_that_a_restore_in_the_iteration_emptied(tmp_path: Path)
         assert result["time_total_s"] == pytest.approx(seconds)
 
 
-def test_weights_that_a_sample_ahead_was_to_be_played_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_a_sample_ahead_was_to_be_played_with(monkeypatch):
     outcomes = []
     for is_interrupted in (False, True):
         with gaps().training(sample_ahead=True, lr=0.05).build_algo() as algo:
@@ -109,5 +102,5 @@ def test_weights_that_a_sample_ahead_was_to_be_played_with(monkeypatch: pytest.M
     assert outcomes[0] == outcomes[1]
 
 
-def _interrupt(*_: Any) -> None:
+def _interrupt(*_):
     raise KeyboardInterrupt

@@ -1,10 +1,7 @@
 """Vector envs that step all their sub-envs in one call: episodes, exactness, losses, refusals."""
 
-from __future__ import annotations
-
 import logging
 import pickle
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -34,33 +31,33 @@ class Counter(gym.Env[Any, Any]):
     It is truncated in odd episodes, and pays the number of the step.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index):
         self.observation_space = spaces.Box(-1.0, 1000.0, (2,), np.float32)
         self.action_space = spaces.Discrete(3)
         self.length, self.number = 2 + index, -1
 
-    def seen(self) -> Any:
+    def seen(self):
         return np.array([self.number, self.steps], np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.number, self.steps = self.number + 1, 0
         return self.seen(), {"begins": self.number}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         is_over, is_odd = self.steps >= self.length, self.number % 2 == 1
         infos = {"step": self.steps} if self.steps % 2 else {}
         return self.seen(), float(self.steps), is_over and not is_odd, is_over and is_odd, infos
 
 
-def counters(config: Any) -> Any:
+def counters(config):
     """Three of them, in the autoreset mode that the config names."""
     makers = [lambda index=index: Counter(index) for index in range(3)]
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode(config["mode"]))
 
 
-def ppo(env: Any = "CartPole-v1", num_env_runners: int = 0, num_envs: int = 4) -> PPOConfig:
+def ppo(env="CartPole-v1", num_env_runners=0, num_envs=4):
     config = PPOConfig().environment(env).debugging(seed=3)
     config.env_runners(
         num_env_runners=num_env_runners,
@@ -71,11 +68,11 @@ def ppo(env: Any = "CartPole-v1", num_env_runners: int = 0, num_envs: int = 4) -
     return config.rl_module(model_config={"fcnet_hiddens": [8]})
 
 
-def counting(mode: AutoresetMode) -> PPOConfig:
+def counting(mode):
     return ppo(counters, num_envs=3).environment(counters, env_config={"mode": mode.value})
 
 
-def learnt(config: Any, iterations: int = 3) -> bytes:
+def learnt(config, iterations=3):
     with config.build_algo() as algo:
         results = [comparable(algo.train())["env_runners"] for _ in range(iterations)]
         return encode([algo.get_state(["learner", "counters"]), results])
@@ -86,16 +83,14 @@ def learnt(config: Any, iterations: int = 3) -> bytes:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_timesteps", [7, 50])
-def test_episodes_are_those_of_the_sub_envs_in_every_autoreset_mode(
-    mode: AutoresetMode, num_timesteps: int
-) -> None:
+def test_episodes_are_those_of_the_sub_envs_in_every_autoreset_mode(mode, num_timesteps):
     with counting(mode).build_algo() as algo:
         runner = algo.env_runner
         chunks = [c for _ in range(4) for c in runner.sample(num_timesteps=num_timesteps)]
-    by_id: dict[str, list[Any]] = {}
+    by_id = {}
     for chunk in chunks:
         by_id.setdefault(chunk.id_, []).append(chunk)
-    seen: dict[int, list[float]] = {}
+    seen = {}
     for id_, parts in by_id.items():
         whole = parts[0]
         for part in parts[1:]:
@@ -121,7 +116,7 @@ def test_episodes_are_those_of_the_sub_envs_in_every_autoreset_mode(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_whole_episodes_are_as_many_as_were_asked_for(mode: AutoresetMode) -> None:
+def test_whole_episodes_are_as_many_as_were_asked_for(mode):
     with counting(mode).build_algo() as algo:
         for count in (5, 2):
             episodes = algo.env_runner.sample(num_episodes=count)
@@ -130,7 +125,7 @@ def test_whole_episodes_are_as_many_as_were_asked_for(mode: AutoresetMode) -> No
             assert all(episode.get_observations()[0, 1] == 0.0 for episode in episodes)
 
 
-def test_env_steps_are_counted_over_all_sub_envs() -> None:
+def test_env_steps_are_counted_over_all_sub_envs():
     with ppo(num_envs=8).build_algo() as algo:
         for steps, expected in ((80, 80), (10, 16), (1, 8)):
             chunks = algo.env_runner.sample(num_timesteps=steps, force_reset=True)
@@ -139,12 +134,12 @@ def test_env_steps_are_counted_over_all_sub_envs() -> None:
             assert found >= steps
 
 
-def test_env_runner_env_is_a_vector_env_of_gymnasium() -> None:
-    made: list[Any] = []
+def test_env_runner_env_is_a_vector_env_of_gymnasium():
+    made = []
     config = ppo(num_envs=5).callbacks(on_environment_created=lambda *, env, **_: made.append(env))
     with config.build_algo() as algo:
         algo.train()
-        env: Any = algo.env_runner.env
+        env = algo.env_runner.env
         assert made[0] is env
         assert (env.num_envs, len(env.envs)) == (5, 5)
         assert env.get_attr("gravity") == (9.8,) * 5
@@ -155,11 +150,11 @@ def test_env_runner_env_is_a_vector_env_of_gymnasium() -> None:
         assert isinstance(env, gym.vector.VectorEnv)
 
 
-def test_callbacks_and_metrics_are_those_of_single_envs() -> None:
+def test_callbacks_and_metrics_are_those_of_single_envs():
     counts = {"created": 0, "start": 0, "step": 0, "end": 0}
 
-    def count(name: str) -> Any:
-        def listener(*, episode: Any, env_index: int, **_: Any) -> None:
+    def count(name):
+        def listener(*, episode, env_index, **_):
             assert 0 <= env_index < 4
             counts[name] += 1
             if name == "end":
@@ -176,8 +171,8 @@ def test_callbacks_and_metrics_are_those_of_single_envs() -> None:
     assert result["episode_return_mean"] == result["episode_len_mean"]
 
 
-def test_dqn_and_an_evaluation_run_and_are_repeatable() -> None:
-    def outcome() -> bytes:
+def test_dqn_and_an_evaluation_run_and_are_repeatable():
+    def outcome():
         config = DQNConfig().environment("CartPole-v1").debugging(seed=3)
         config.env_runners(num_envs_per_env_runner=4, gym_env_vectorize_mode="vector_entry_point")
         config.training(num_steps_sampled_before_learning_starts=20, train_batch_size=16)
@@ -194,12 +189,12 @@ def test_dqn_and_an_evaluation_run_and_are_repeatable() -> None:
 # ---- exactness
 
 
-def test_equal_seeds_give_equal_bytes() -> None:
+def test_equal_seeds_give_equal_bytes():
     assert learnt(ppo()) == learnt(ppo())
     assert learnt(ppo()) != learnt(ppo().debugging(seed=4))
 
 
-def restored(config: Any, path: Path, *, iterations: int = 2) -> tuple[bytes, bytes, Any]:
+def restored(config, path, *, iterations=2):
     """What an undisturbed run learns, what a restored one learns, and its last result."""
     undisturbed = learnt_state(config.copy(), 1 + iterations)
     with config.copy().build_algo() as algo:
@@ -212,7 +207,7 @@ def restored(config: Any, path: Path, *, iterations: int = 2) -> tuple[bytes, by
         return undisturbed, encode(algo.get_state(["learner"])), result
 
 
-def learnt_state(config: Any, iterations: int) -> bytes:
+def learnt_state(config, iterations):
     with config.build_algo() as algo:
         for _ in range(iterations):
             algo.train()
@@ -220,24 +215,22 @@ def learnt_state(config: Any, iterations: int) -> bytes:
 
 
 @pytest.mark.parametrize("num_envs", [4, 1])
-def test_a_restored_run_goes_on_with_the_same_bytes(num_envs: int, tmp_path: Path) -> None:
+def test_a_restored_run_goes_on_with_the_same_bytes(num_envs, tmp_path):
     undisturbed, again, _ = restored(ppo(num_envs=num_envs), tmp_path / "c")
     assert again == undisturbed
 
 
-def test_a_forgotten_part_of_the_state_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forgotten_part_of_the_state_is_found(tmp_path, monkeypatch):
     names = [name for name in native_vector_env._CART_POLE if name != "state"]
     monkeypatch.setattr(native_vector_env, "_CART_POLE", tuple(names))
     undisturbed, again, _ = restored(ppo(), tmp_path / "c")
     assert again != undisturbed
 
 
-def test_an_iteration_that_failed_is_undone() -> None:
+def test_an_iteration_that_failed_is_undone():
     raises = {"at": -1}
 
-    def on_train_result(**_: Any) -> None:
+    def on_train_result(**_):
         raises["at"] += 1
         if raises["at"] == 1:
             raise ValueError("on purpose")
@@ -253,7 +246,7 @@ def test_an_iteration_that_failed_is_undone() -> None:
 
 
 @pytest.mark.process
-def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path):
     file = tmp_path / "kills"
     file.touch()
     killed = learnt_state(
@@ -264,9 +257,7 @@ def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_without_a_state_running_episodes_are_lost_counted_and_told(
-    mode: AutoresetMode, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_state_running_episodes_are_lost_counted_and_told(mode, tmp_path, caplog):
     with counting(mode).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")
@@ -279,16 +270,16 @@ def test_without_a_state_running_episodes_are_lost_counted_and_told(
     assert "needs get_state() and set_state()" in told[0]
 
 
-def test_an_env_with_a_state_of_its_own_is_gone_on_with(tmp_path: Path) -> None:
+def test_an_env_with_a_state_of_its_own_is_gone_on_with(tmp_path):
     undisturbed, again, result = restored(ppo(Walks, num_envs=3), tmp_path / "c")
     assert again == undisturbed
     assert result["fault_tolerance/num_episodes_lost"] == 0
 
 
-def test_what_a_vector_env_carries_over_is_undone_with_the_first_iteration() -> None:
+def test_what_a_vector_env_carries_over_is_undone_with_the_first_iteration():
     errors = [ValueError("on purpose")]
 
-    def on_train_result(**_: Any) -> None:
+    def on_train_result(**_):
         if errors:
             raise errors.pop()
 
@@ -301,7 +292,7 @@ def test_what_a_vector_env_carries_over_is_undone_with_the_first_iteration() -> 
         assert encode(algo.get_state(["learner"])) == undisturbed
 
 
-def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:
+def test_tasks_reach_the_vector_env_and_last(tmp_path):
     with ppo(Walks, num_envs=3).build_algo() as algo:
         algo.train()
         algo.env_runner_group.set_task(9)
@@ -315,7 +306,7 @@ def test_tasks_reach_the_vector_env_and_last(tmp_path: Path) -> None:
         assert algo.train()["env_runners"]["episode_len_mean"] == expected
 
 
-def test_a_task_function_is_asked_once_for_all_sub_envs_of_a_vector_env() -> None:
+def test_a_task_function_is_asked_once_for_all_sub_envs_of_a_vector_env():
     made = ppo(Walks, num_envs=3)
     made.environment(env_task_fn=lambda results, env, context: env.get_task() + 1)
     with made.build_algo() as algo:
@@ -323,7 +314,7 @@ def test_a_task_function_is_asked_once_for_all_sub_envs_of_a_vector_env() -> Non
         assert algo.env_runner_group.get_tasks() == [5, 5, 5]
 
 
-def test_a_state_of_other_sub_envs_is_not_taken(tmp_path: Path) -> None:
+def test_a_state_of_other_sub_envs_is_not_taken(tmp_path):
     with ppo(num_env_runners=0, num_envs=4).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")
@@ -339,9 +330,9 @@ def test_a_state_of_other_sub_envs_is_not_taken(tmp_path: Path) -> None:
 class Drifting(gym.vector.VectorEnv[Any, Any, Any]):
     """Box actions that are scaled; resets take a step; infos, now and then, of some sub-envs."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.num_envs = 5
         self.single_observation_space = spaces.Box(-99.0, 99.0, (2, 2), np.float32)
         self.single_action_space = spaces.Box(-3.0, 3.0, (2,), np.float32)
@@ -351,19 +342,19 @@ class Drifting(gym.vector.VectorEnv[Any, Any, Any]):
         self.ended = np.zeros(5, np.bool_)
         self.fails_at, self.count = config.get("fails_at", -1), 0
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"places": self.places.copy(), "ended": self.ended.copy()}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.places, self.ended = np.array(state["places"]), np.array(state["ended"])
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.places[:] = np.arange(20).reshape(5, 2, 2) % 7
         self.ended[:] = False
         return self.places, {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self.count += 1
         if self.count == self.fails_at:
             raise RuntimeError("on purpose")
@@ -377,11 +368,11 @@ class Drifting(gym.vector.VectorEnv[Any, Any, Any]):
         return self.places, rewards, self.ended.copy(), np.zeros(5, np.bool_), infos
 
 
-def scaled(env: Any) -> PPOConfig:
+def scaled(env):
     return ppo(env, num_envs=5)
 
 
-def dqn(exploration: str) -> DQNConfig:
+def dqn(exploration):
     config = DQNConfig().environment("CartPole-v1").debugging(seed=3)
     config.env_runners(
         num_envs_per_env_runner=5,
@@ -393,14 +384,12 @@ def dqn(exploration: str) -> DQNConfig:
     return config.reporting(min_sample_timesteps_per_iteration=70)
 
 
-def begins_and_ends(config: Any) -> Any:
-    def on_episode_start(*, episode: Any, metrics_logger: Any, **_: Any) -> None:
+def begins_and_ends(config):
+    def on_episode_start(*, episode, metrics_logger, **_):
         episode.user_data["begun"] = episode.get_observations(-1).sum()
         metrics_logger.log_value("begun", float(episode.user_data["begun"]))
 
-    def on_episode_end(
-        *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
-    ) -> None:
+    def on_episode_end(*, episode, prev_episode_chunks, metrics_logger, **_):
         assert "begun" in episode.user_data
         seen = [chunk.get_rewards() for chunk in (*prev_episode_chunks, episode)]
         assert isinstance(episode.get_actions(), list)
@@ -410,10 +399,8 @@ def begins_and_ends(config: Any) -> Any:
     return config.callbacks(on_episode_start=on_episode_start, on_episode_end=on_episode_end)
 
 
-def ends(config: Any) -> Any:
-    def on_episode_end(
-        *, episode: Any, prev_episode_chunks: Any, metrics_logger: Any, **_: Any
-    ) -> None:
+def ends(config):
+    def on_episode_end(*, episode, prev_episode_chunks, metrics_logger, **_):
         seen = sum(map(len, (*prev_episode_chunks, episode)))
         metrics_logger.log_value("steps_of_ends", seen, reduce="sum")
         metrics_logger.log_value("ends", 1, reduce="sum")
@@ -421,21 +408,21 @@ def ends(config: Any) -> Any:
     return config.callbacks(on_episode_end=on_episode_end)
 
 
-def edited_samples(config: Any) -> Any:
-    def on_sample_end(*, samples: Any, **_: Any) -> None:
+def edited_samples(config):
+    def on_sample_end(*, samples, **_):
         for episode in samples:
             episode.set_rewards(new_data=episode.get_rewards() * 2.0)
 
     return config.callbacks(on_sample_end=on_sample_end)
 
 
-def equally_long(config: Any) -> Any:
+def equally_long(config):
     """Two sub-envs whose episodes always end in the same step."""
     config.environment(lambda _: SyncVectorEnv([lambda: Counter(1)] * 2))
     return config.env_runners(num_envs_per_env_runner=2)
 
 
-RECORDED: dict[str, Any] = {
+RECORDED = {
     "CartPole": ppo,
     "next step": lambda: counting(AutoresetMode.NEXT_STEP),
     "same step": lambda: counting(AutoresetMode.SAME_STEP),
@@ -458,12 +445,12 @@ RECORDED: dict[str, Any] = {
 }
 
 
-def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+def recorded(config, *, as_columns, monkeypatch):
     """All that is learnt and reported, all that is sampled, and where the slots stand."""
-    used: list[bool] = []
+    used = []
     can_be = VectorPlayer._can_be_columns
 
-    def chosen(player: Any, request: Any) -> bool:
+    def chosen(player, request):
         used.append(can_be(player, request) and as_columns)
         return used[-1]
 
@@ -488,9 +475,7 @@ def recorded(config: Any, *, as_columns: bool, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(name, monkeypatch):
     make = RECORDED[name]
     one_by_one = recorded(make(), as_columns=False, monkeypatch=monkeypatch)
     together = recorded(make(), as_columns=True, monkeypatch=monkeypatch)
@@ -498,10 +483,8 @@ def test_columns_record_the_bytes_that_sub_envs_one_by_one_do(
 
 
 @pytest.mark.parametrize("lookback", [1, 3])
-def test_episodes_go_on_after_random_actions(
-    lookback: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def played() -> bytes:
+def test_episodes_go_on_after_random_actions(lookback, monkeypatch):
+    def played():
         with ppo().env_runners(episode_lookback_horizon=lookback).build_algo() as algo:
             requests = ((9, True), (4, False), (8, False), (20, False))
             return encode(
@@ -519,10 +502,10 @@ def test_episodes_go_on_after_random_actions(
     assert played() == together
 
 
-def after_an_error(env: Any) -> Any:
+def after_an_error(env):
     config = scaled(env).environment(env, env_config={"fails_at": 12})
     with config.build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         runner.sample(num_timesteps=25)
         with pytest.raises(RuntimeError, match="on purpose"):
             runner.sample(num_timesteps=100)
@@ -539,19 +522,19 @@ def after_an_error(env: Any) -> Any:
         return context, encode(where)
 
 
-def test_after_an_error_slots_know_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_error_slots_know_where_they_stand(monkeypatch):
     context, where = after_an_error(Drifting)
     monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
     assert after_an_error(Drifting) == (context, where)
 
 
-def test_running_episodes_stay_where_the_log_likelihoods_of_a_request_cannot_be_computed() -> None:
+def test_running_episodes_stay_where_the_log_likelihoods_of_a_request_cannot_be_computed():
     with ppo().build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         first = runner.sample(num_timesteps=12)
         compute, fails = runner._player.policy.logp, [True]
 
-        def logp(*given: Any, **named: Any) -> Any:
+        def logp(*given, **named):
             if fails.pop() if fails else False:
                 raise RuntimeError("on purpose")
             return compute(*given, **named)
@@ -575,9 +558,9 @@ def test_running_episodes_stay_where_the_log_likelihoods_of_a_request_cannot_be_
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_what_was_changed_in_a_running_episode_stays_whatever_its_slot(index: int) -> None:
+def test_what_was_changed_in_a_running_episode_stays_whatever_its_slot(index):
     with ppo(num_envs=3).env_runners(episode_lookback_horizon=2).build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         runner.sample(num_timesteps=12)
         before = runner.sample(num_timesteps=12)
         untouched = {chunk.id_: chunk.observations.data[-3:].copy() for chunk in before}
@@ -591,19 +574,19 @@ def test_what_was_changed_in_a_running_episode_stays_whatever_its_slot(index: in
             assert chunk.observations.data[:3].tobytes() == expected.tobytes()
 
 
-def after_a_callback_raised(mode: AutoresetMode) -> bytes:
+def after_a_callback_raised(mode):
     """Where slots stand after the first of two episodes that ended together was told of."""
     makers = [lambda: Counter(1), lambda: Counter(1), lambda: Counter(3)]
 
-    def env(_: Any) -> Any:
+    def env(_):
         return SyncVectorEnv(makers, autoreset_mode=mode)
 
-    def on_episode_end(**_: Any) -> None:
+    def on_episode_end(**_):
         raise RuntimeError("on purpose")
 
     config = ppo(env, num_envs=3).callbacks(on_episode_end=on_episode_end)
     with config.build_algo() as algo:
-        runner: Any = algo.env_runner
+        runner = algo.env_runner
         with pytest.raises(Exception, match="on purpose"):
             runner.sample(num_timesteps=60)
         slots = [slot for slot in runner._player.slots if slot.episode is not None]
@@ -617,18 +600,14 @@ def after_a_callback_raised(mode: AutoresetMode) -> bytes:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_all_episodes_that_ended_are_marked_where_the_callback_of_one_raises(
-    mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_episodes_that_ended_are_marked_where_the_callback_of_one_raises(mode, monkeypatch):
     together = after_a_callback_raised(mode)
     monkeypatch.setattr(VectorPlayer, "_can_be_columns", lambda *_: False)
     assert after_a_callback_raised(mode) == together
 
 
 @pytest.mark.parametrize("listener", ["on_episode_step", "on_postprocess_trajectory"])
-def test_who_sees_running_episodes_has_them_recorded_one_by_one(
-    listener: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_sees_running_episodes_has_them_recorded_one_by_one(listener, caplog):
     with (
         caplog.at_level(logging.INFO),
         ppo().callbacks(**{listener: lambda **_: None}).build_algo() as algo,
@@ -643,10 +622,10 @@ def test_who_sees_running_episodes_has_them_recorded_one_by_one(
     assert listener in told[0]
 
 
-def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> None:
+def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel():
     with ppo().build_algo() as algo:
         chunks = algo.env_runner.sample(num_timesteps=200)
-        unseen: Any = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
+        unseen = next(c for c in chunks if isinstance(c, FragmentEpisode) and c.is_done)
         assert (len(unseen), unseen.t_started) == (unseen.t, 0)
         assert unseen.fragment is not None
         again = pickle.loads(pickle.dumps(unseen))
@@ -665,7 +644,7 @@ def test_episodes_of_columns_are_filled_when_they_are_looked_at_and_travel() -> 
 # ---- what is refused
 
 
-def test_what_cannot_be_done_with_a_vector_env_is_named() -> None:
+def test_what_cannot_be_done_with_a_vector_env_is_named():
     config = ppo().fault_tolerance(restart_failed_sub_environments=True)
     with pytest.raises(ConfigError, match="cannot be made anew one by one"):
         config.build_algo()
@@ -685,13 +664,13 @@ def test_what_cannot_be_done_with_a_vector_env_is_named() -> None:
 
 
 class Malformed(SyncVectorEnv):
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         observations, rewards, *rest = super().step(actions)
         return observations, rewards[:-1], *rest
 
 
 class Unpaid(SyncVectorEnv):
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         observations, rewards, *rest = super().step(actions)
         return observations, [None, *rewards[1:]], *rest
 
@@ -699,7 +678,7 @@ class Unpaid(SyncVectorEnv):
 class Endless(SyncVectorEnv):
     """Tells the last observations as gymnasium did before 1.0."""
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         *answer, infos = super().step(actions)
         return *answer, {key.replace("final_obs", "old"): infos[key] for key in infos}
 
@@ -707,27 +686,27 @@ class Endless(SyncVectorEnv):
 class LastOf(SyncVectorEnv):
     """Gives other last observations than it should."""
 
-    given: Any = None
+    given = None
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         *answer, infos = super().step(actions)
         return *answer, {**infos, "final_obs": self.given} if "final_obs" in infos else infos
 
 
 class Listing(SyncVectorEnv):
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         *answer, _ = super().step(actions)
         return *answer, [{}, {}, {}]
 
 
 class Short(SyncVectorEnv):
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         observations, infos = super().reset(**options)
         return observations[:2], infos
 
 
 class Bare(SyncVectorEnv):
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         return super().reset(**options)[0]
 
 
@@ -755,7 +734,7 @@ class Bare(SyncVectorEnv):
         (Bare, r"'Bare' returned a ndarray; expected the tuple \(observation, info"),
     ],
 )
-def test_answers_that_lack_something_are_named(kind: Any, text: str) -> None:
+def test_answers_that_lack_something_are_named(kind, text):
     makers = [lambda index=index: Counter(index) for index in range(3)]
     with pytest.raises(EnvContractError, match=text):
         ppo(
@@ -763,7 +742,7 @@ def test_answers_that_lack_something_are_named(kind: Any, text: str) -> None:
         ).build_algo().train()
 
 
-def test_answers_of_another_shape_are_named() -> None:
+def test_answers_of_another_shape_are_named():
     makers = [lambda index=index: Counter(index) for index in range(3)]
     with pytest.raises(EnvContractError, match=r"(?s)Malformed returned 3 .* expected 3 of each"):
         ppo(lambda _: Malformed(makers), num_envs=3).build_algo().train()
@@ -771,15 +750,15 @@ def test_answers_of_another_shape_are_named() -> None:
         ppo(lambda _: Unpaid(makers), num_envs=3).build_algo().train()
 
 
-def lakes(_: Any) -> Any:
+def lakes(_):
     """Four frozen lakes, whose observations are numbers below 16."""
     return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * 4)
 
 
-def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
+def test_an_observation_outside_its_space_is_named_with_its_sub_env():
     seen = np.array([3, 99, 5, 6])
     with ppo(lakes).build_algo() as algo:
-        player: Any = algo.env_runner._player
+        player = algo.env_runner._player
         noise = np.full((4, player.policy.noise_width), 0.5)
         for plays in (None, np.array([True, True, False, False])):
             with pytest.raises(EnvContractError, match=r"Sub-env 1 .*Discrete\(16\): .*99"):
@@ -787,15 +766,15 @@ def test_an_observation_outside_its_space_is_named_with_its_sub_env() -> None:
 
 
 @pytest.mark.parametrize("explores_otherwise", [False, True])
-def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise: bool) -> None:
-    config: Any = ppo(lakes)
+def test_sub_envs_in_which_no_agent_plays_may_show_anything(explores_otherwise):
+    config = ppo(lakes)
     if explores_otherwise:
         config = dqn("EpsilonGreedy").environment(lakes).env_runners(num_envs_per_env_runner=4)
     with config.build_algo() as algo:
         player = algo.env_runner._player
         noise = np.full((4, player.policy.noise_width), 0.5)
 
-        def act(last: int) -> Any:
+        def act(last):
             seen, plays = np.array([1, 2, 3, last]), np.array([True, True, True, False])
             return player._choose(seen, noise, plays, ActingRequest(0, explore=True)).actions
 

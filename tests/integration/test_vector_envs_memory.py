@@ -1,10 +1,5 @@
 """Networks with memory play vector envs that step all their sub-envs in one call."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -14,46 +9,40 @@ from tests.integration.test_vector_envs import counters
 from tests.integration.test_vector_envs import ppo as vector_ppo
 from tests.memory_modules import MODELS
 from tests.small_runs import killing
-from trainer import PPOConfig
 from trainer.connectors import ObservationEncoder, PreviousSteps
-from trainer.env_runners.messages import SlotPosition
-from trainer.modules import RLModule
-from trainer.types import Array
 from trainer_toolkit.plain_classes import to_plain
 
 MODES = list(AutoresetMode)
 
 
-def ppo(
-    name: str, env: Any = "CartPole-v1", *, num_env_runners: int = 0, num_envs: int = 4
-) -> PPOConfig:
+def ppo(name, env="CartPole-v1", *, num_env_runners=0, num_envs=4):
     config = vector_ppo(env, num_env_runners, num_envs)
     config.training(train_batch_size=61, minibatch_size=24, num_epochs=2, lr=3e-3)
     return config.rl_module(model_config=MODELS[name])
 
 
-def learnt_state(config: PPOConfig, iterations: int) -> bytes:
+def learnt_state(config, iterations):
     with config.build_algo() as algo:
         for _ in range(iterations):
             algo.train()
         return encode(algo.get_state(["learner"]))
 
 
-def by_name(state: Any, path: str = "") -> dict[str, Array]:
+def by_name(state, path=""):
     """The arrays of a state, nested or not."""
     if not isinstance(state, dict):
         return {path: np.asarray(state)}
-    found: dict[str, Array] = {}
+    found = {}
     for key, part in state.items():
         found |= by_name(part, f"{path}/{key}")
     return found
 
 
-def replayed(module: RLModule, observations: Array, actions: Any, rewards: Any) -> list[Any]:
+def replayed(module, observations, actions, rewards):
     """The states before all steps, if one network plays this episode alone from its beginning."""
     encoder = ObservationEncoder(module.observation_space)
     previous = PreviousSteps(module.action_space, module.model_config)
-    state: Any = module.get_initial_state()
+    state = module.get_initial_state()
     states = []
     for step in range(len(rewards)):
         states.append(state)
@@ -67,7 +56,7 @@ def replayed(module: RLModule, observations: Array, actions: Any, rewards: Any) 
     return states
 
 
-def _map(state: Any, function: Any) -> Any:
+def _map(state, function):
     if isinstance(state, dict):
         return {key: _map(part, function) for key, part in state.items()}
     return function(np.asarray(state))
@@ -75,15 +64,13 @@ def _map(state: Any, function: Any) -> Any:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_episode_begins_with_the_initial_state_and_goes_on_by_itself(
-    name: str, mode: AutoresetMode
-) -> None:
+def test_every_episode_begins_with_the_initial_state_and_goes_on_by_itself(name, mode):
     config = ppo(name, counters, num_envs=3)
     config.environment(counters, env_config={"mode": mode.value})
     with config.build_algo() as algo:
         module = algo.get_module()
         chunks = [c for _ in range(4) for c in algo.env_runner.sample(num_timesteps=7)]
-        whole: dict[str, Any] = {}
+        whole = {}
         for chunk in chunks:
             if chunk.id_ in whole:
                 whole[chunk.id_].concat_episode(chunk)
@@ -104,7 +91,7 @@ def test_every_episode_begins_with_the_initial_state_and_goes_on_by_itself(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_restored_run_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_a_restored_run_goes_on_with_the_same_bytes(name, tmp_path):
     undisturbed = learnt_state(ppo(name), 3)
     with ppo(name).build_algo() as algo:
         algo.train()
@@ -116,10 +103,8 @@ def test_a_restored_run_goes_on_with_the_same_bytes(name: str, tmp_path: Path) -
         assert encode(algo.get_state(["learner"])) == undisturbed
 
 
-def test_a_state_forgotten_in_positions_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forgetting(position: SlotPosition) -> dict[str, Any]:
+def test_a_state_forgotten_in_positions_is_found(tmp_path, monkeypatch):
+    def forgetting(position):
         return {key: value for key, value in to_plain(position).items() if key != "memory"}
 
     undisturbed = learnt_state(ppo("gru"), 3)
@@ -135,11 +120,11 @@ def test_a_state_forgotten_in_positions_is_found(
 
 
 @pytest.mark.process
-def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_runner_that_is_killed_gives_the_same_bytes(tmp_path):
     file = tmp_path / "kills"
     file.touch()
 
-    def config() -> PPOConfig:
+    def config():
         return ppo("lstm", num_env_runners=2, num_envs=2)
 
     killed = learnt_state(config().callbacks(on_episode_step=killing(file, at_step=9)), 2)

@@ -1,11 +1,5 @@
 """Weights that were given to a part of an algorithm are those that its runners act with."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from checkpoints import load_weights
@@ -16,7 +10,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """Of another seed, so with other weights."""
     path = tmp_path_factory.mktemp("weights") / "c"
     with Cell("PPO", "CartPole", 0).config(seed=12).build_algo() as algo:
@@ -24,7 +18,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-WAYS: list[Callable[[Any, Path], Any]] = [
+WAYS = [
     lambda algo, saved: algo.restore_from_path(saved, component="learner/rl_module"),
     lambda algo, saved: algo.get_module().restore_from_path(saved / "learner" / "rl_module"),
     lambda algo, saved: algo.get_module().set_state(load_weights(saved)),
@@ -35,7 +29,7 @@ WAYS: list[Callable[[Any, Path], Any]] = [
 
 
 @pytest.mark.parametrize("num_env_runners", [0, 1])
-def test_every_way_to_give_weights_has_the_same_effect(num_env_runners: int, saved: Path) -> None:
+def test_every_way_to_give_weights_has_the_same_effect(num_env_runners, saved):
     results, cell = [], Cell("PPO", "CartPole", num_env_runners)
     for give in WAYS:
         with cell.config().build_algo() as algo:

@@ -1,7 +1,5 @@
 """The wheel is built, installed in a clean environment, and trains there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -23,7 +21,7 @@ with config.build_algo() as algo:
 """
 
 
-def ended(*words: object, folder: Path) -> str:
+def ended(*words, folder):
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(word) for word in words], cwd=folder, env=environment, capture_output=True, text=True,
@@ -33,7 +31,7 @@ def ended(*words: object, folder: Path) -> str:
     return done.stdout
 
 
-def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path: Path) -> None:
+def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path):
     source = tmp_path / "source"  # so that nothing is built in the checkout
     source.mkdir()
     names = (

@@ -1,23 +1,20 @@
 """The quarantine of RLlib's old names can be deleted: everything else works without it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.architecture.source_tree import PACKAGES
 
-PROJECT: Final = Path(__file__).parents[2]
-QUARANTINE: Final = ("trainer/rllib_names", "callbacks/rllib_names.py")
-INSTALLED_BY: Final = ("trainer/__init__.py", "callbacks/__init__.py")
+PROJECT = Path(__file__).parents[2]
+QUARANTINE = ("trainer/rllib_names", "callbacks/rllib_names.py")
+INSTALLED_BY = ("trainer/__init__.py", "callbacks/__init__.py")
 
-IMPORT_ALL: Final = """
+IMPORT_ALL = """
 import importlib
 import pkgutil
 import checkpoints, callbacks, trainer
@@ -35,7 +32,7 @@ from trainer import *
 print(len(names))
 """
 
-RUN: Final = """
+RUN = """
 import sys
 import trainer
 from trainer import Algorithm, PPOConfig, RLlibCallback
@@ -80,7 +77,7 @@ for num_env_runners in (0, 2):
 
 
 @pytest.fixture(scope="module")
-def without_old_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def without_old_names(tmp_path_factory):
     """A copy of the packages in which the quarantine is deleted."""
     root = tmp_path_factory.mktemp("without_old_names")
     for package in PACKAGES:
@@ -96,7 +93,7 @@ def without_old_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, program: str, *arguments: str) -> str:
+def run(root, program, *arguments):
     """What a program prints that finds the packages in a folder."""
     script = root / "script.py"
     script.write_text(textwrap.dedent(program), "utf-8")
@@ -109,16 +106,16 @@ def run(root: Path, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_all_other_modules_can_be_imported(without_old_names: Path) -> None:
+def test_all_other_modules_can_be_imported(without_old_names):
     assert int(run(without_old_names, IMPORT_ALL)) > 100
 
 
 @pytest.mark.process
-def test_runs_train_evaluate_save_and_restore(without_old_names: Path, tmp_path: Path) -> None:
+def test_runs_train_evaluate_save_and_restore(without_old_names, tmp_path):
     assert run(without_old_names, RUN, str(tmp_path)) == "0 went on\n2 went on\n"
 
 
-def test_nothing_else_names_the_quarantine() -> None:
+def test_nothing_else_names_the_quarantine():
     found = [
         str(path.relative_to(PROJECT))
         for package in PACKAGES

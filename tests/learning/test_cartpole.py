@@ -1,7 +1,5 @@
 """The main job: PPO solves CartPole-v1 with processes, from three seeds."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainer import PPOConfig
@@ -12,7 +10,7 @@ SEEDS = (0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytes
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_cartpole_is_solved_within_120_000_steps(seed: int) -> None:
+def test_cartpole_is_solved_within_120_000_steps(seed):
     config = (
         PPOConfig()
         .environment("CartPole-v1")

@@ -1,9 +1,5 @@
 """DQN finds the known best way of a tiny env, whatever it is made of; larger envs: `test_tasks`."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from tests.learning.test_ppo_learns import WindingCorridor
@@ -12,7 +8,7 @@ from trainer.testing.envs import CorridorEnv
 
 pytestmark = pytest.mark.learning
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS = {
     "plain": {"double_q": False, "dueling": False, "n_step": 1},
     "all": {},
     "atoms": {"num_atoms": 11, "v_min": -1.0, "v_max": 2.0},
@@ -22,7 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "settings", [pytest.param("plain", marks=pytest.mark.slow), "all", "atoms"]
 )
-def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> None:
+def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings):
     env_config = {"corridor_length": 6}
     config = (
         DQNConfig()
@@ -48,7 +44,7 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(settings: str) -> No
     assert mean == pytest.approx(CorridorEnv(env_config).best_return)
 
 
-def test_negative_control_without_learning_the_end_is_not_found_so_fast() -> None:
+def test_negative_control_without_learning_the_end_is_not_found_so_fast():
     config = DQNConfig().environment(WindingCorridor, env_config={"corridor_length": 6})
     # Updates that change nothing: few are enough.
     config.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=25)

@@ -1,9 +1,5 @@
 """Networks with memory solve what nothing without memory can."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from benchmarks.memory import MEMORIES, MOST_ENV_STEPS, cart_pole_config
@@ -12,10 +8,10 @@ from trainer.testing.envs import RepeatPreviousEnv
 
 pytestmark = pytest.mark.learning
 
-WITHOUT_MEMORY: dict[str, Any] = {"fcnet_hiddens": [64, 64]}
+WITHOUT_MEMORY = {"fcnet_hiddens": [64, 64]}
 
 
-def repeat_previous(seed: int, **env_config: Any) -> PPOConfig:
+def repeat_previous(seed, **env_config):
     """Name the symbol of some steps before; 4 symbols, 4 steps, unless the config says less."""
     model_config = {"fcnet_hiddens": [], "use_gru": True, "lstm_cell_size": 64, "max_seq_len": 16}
     return (
@@ -30,7 +26,7 @@ def repeat_previous(seed: int, **env_config: Any) -> PPOConfig:
     )
 
 
-def best_return(config: PPOConfig, *, wanted: float, most_env_steps: int) -> tuple[float, int]:
+def best_return(config, *, wanted, most_env_steps):
     """The best mean return of the last episodes, and after how many env steps it was reached."""
     best, num_env_steps = -float("inf"), 0
     with config.build_algo() as algo:
@@ -44,7 +40,7 @@ def best_return(config: PPOConfig, *, wanted: float, most_env_steps: int) -> tup
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("kind", list(MEMORIES))
-def test_memory_balances_a_pole_whose_speed_is_hidden(kind: str, seed: int) -> None:
+def test_memory_balances_a_pole_whose_speed_is_hidden(kind, seed):
     config = cart_pole_config(MEMORIES[kind], seed)
     best, _ = best_return(config, wanted=450, most_env_steps=MOST_ENV_STEPS)
     assert best >= 450
@@ -52,7 +48,7 @@ def test_memory_balances_a_pole_whose_speed_is_hidden(kind: str, seed: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_without_memory_the_pole_falls(seed: int) -> None:
+def test_without_memory_the_pole_falls(seed):
     config = cart_pole_config(WITHOUT_MEMORY, seed)
     best, _ = best_return(config, wanted=450, most_env_steps=MOST_ENV_STEPS)
     assert best < 200
@@ -60,12 +56,12 @@ def test_without_memory_the_pole_falls(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_memory_repeats_what_was_shown_four_steps_before(seed: int) -> None:
+def test_memory_repeats_what_was_shown_four_steps_before(seed):
     best, _ = best_return(repeat_previous(seed), wanted=54, most_env_steps=100_000)
     assert best >= 0.9 * RepeatPreviousEnv().best_return
 
 
-def test_memory_repeats_what_was_shown_one_step_before() -> None:
+def test_memory_repeats_what_was_shown_one_step_before():
     easy = {"delay": 1, "num_symbols": 2, "length": 16}
     config = repeat_previous(0, **easy).training(train_batch_size=256, minibatch_size=64)
     config.rl_module(model_config={"use_gru": True, "lstm_cell_size": 8, "fcnet_hiddens": []})

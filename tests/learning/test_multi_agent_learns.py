@@ -3,11 +3,6 @@
 The table is `benchmarks/multi_agent_tasks.py`; what was measured stands beside each test.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from benchmarks.multi_agent_tasks import PETTINGZOO, TASKS, play_rock_paper_scissors
@@ -29,7 +24,7 @@ QUICK = ("L7", "L9")
 SEEDS = (0, 1, 2)
 
 
-def cases() -> list[Any]:
+def cases():
     """Every task with every seed; the first seed of the quick ones is in the default run."""
     return [
         pytest.param(name, seed, marks=() if (name in QUICK and seed == 0) else pytest.mark.slow)
@@ -40,7 +35,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
 @pytest.mark.parametrize(("name", "seed"), cases())
-def test_the_bound_is_reached_within_the_budget(name: str, seed: int) -> None:
+def test_the_bound_is_reached_within_the_budget(name, seed):
     if name in PETTINGZOO:
         pytest.importorskip("mpe2")
     task = TASKS[name]
@@ -49,7 +44,7 @@ def test_the_bound_is_reached_within_the_budget(name: str, seed: int) -> None:
     assert env_steps <= task.max_env_steps
 
 
-def test_l6_random_play_stays_random_and_a_frozen_module_as_it_was() -> None:
+def test_l6_random_play_stays_random_and_a_frozen_module_as_it_was():
     """The learner improves; the one beside it earns what random play earns, and has no weights."""
     with TASKS["L6"].config().debugging(seed=0).build_algo() as algo:
         before = encode(algo.learners["random"].get_state())
@@ -62,7 +57,7 @@ def test_l6_random_play_stays_random_and_a_frozen_module_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
-def test_l8_equals_against_each_other_stay_equal(seed: int) -> None:
+def test_l8_equals_against_each_other_stay_equal(seed):
     """Two learners: neither gets away, and what one wins the other one loses, in every episode."""
     with play_rock_paper_scissors().debugging(seed=seed).build_algo() as algo:
         while algo.counters.num_env_steps_sampled < 15 * 700:
@@ -78,7 +73,7 @@ def test_l8_equals_against_each_other_stay_equal(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
 @pytest.mark.parametrize("seed", SEEDS)
-def test_l10_noughts_and_crosses_against_frozen_copies(seed: int) -> None:
+def test_l10_noughts_and_crosses_against_frozen_copies(seed):
     """A copy has joined, and few games are lost to random play; a forbidden move would raise."""
     pytest.importorskip("pettingzoo")
     played = play_tic_tac_toe(seed)
@@ -90,7 +85,7 @@ def test_l10_noughts_and_crosses_against_frozen_copies(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
 @pytest.mark.parametrize("seed", SEEDS)
-def test_l11_a_league_at_connect_four(seed: int) -> None:
+def test_l11_a_league_at_connect_four(seed):
     """RLlib's league has three players: the learner, random play and one copy; here are two."""
     pytest.importorskip("pettingzoo")
     played = play_connect_four(seed)
@@ -105,7 +100,7 @@ CONFIGS |= {"L10": tic_tac_toe_league, "L11": connect_four_league}
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of PettingZoo's envs
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_run_that_was_stopped_in_the_middle_learns_the_same(name: str, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_in_the_middle_learns_the_same(name, tmp_path):
     if name in (*PETTINGZOO, "L10", "L11"):
         pytest.importorskip("mpe2")
     make = CONFIGS[name]
@@ -121,7 +116,7 @@ def test_a_run_that_was_stopped_in_the_middle_learns_the_same(name: str, tmp_pat
         assert encode([whole_state(algo), results]) == undisturbed
 
 
-def test_negative_control_without_learning_the_bound_is_not_reached() -> None:
+def test_negative_control_without_learning_the_bound_is_not_reached():
     task = TASKS["L9"]
     with task.config().training(lr=0.0).debugging(seed=0).build_algo() as algo:
         for _ in range(4):

@@ -1,7 +1,5 @@
 """PPO finds the known best behaviour of tiny envs, whatever the seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -23,17 +21,17 @@ CORRIDOR_ITERATIONS = 5
 class Bandit(gymnasium.Env[Any, Any]):
     """One step, four arms; the observation names the arm that pays 1."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.observation_space = spaces.Discrete(4)
         self.action_space = spaces.Discrete(4)
         self._arm = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._arm = int(self.np_random.integers(4))
         return self._arm, {}
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return self._arm, float(action == self._arm), True, False, {}
 
 
@@ -43,11 +41,11 @@ class WindingCorridor(CorridorEnv):
     Straight on is also what learning with the wrong sign may come to.
     """
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return super().step(int(action) ^ self.place % 2)
 
 
-def config(env: Any, seed: int, **settings: Any) -> PPOConfig:
+def config(env, seed, **settings):
     made = (
         PPOConfig()
         .environment(env, env_config=settings.pop("env_config", {}))
@@ -67,7 +65,7 @@ def config(env: Any, seed: int, **settings: Any) -> PPOConfig:
     return made.update_from_dict(settings)
 
 
-def learnt_return(made: PPOConfig, iterations: int) -> tuple[float, float]:
+def learnt_return(made, iterations):
     """The mean return of the most likely actions before training, and after it."""
     with made.build_algo() as algo:
         before = algo.evaluate()["env_runners"]["episode_return_mean"]
@@ -77,7 +75,7 @@ def learnt_return(made: PPOConfig, iterations: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_bandit_is_solved(seed: int) -> None:
+def test_a_bandit_is_solved(seed):
     before, after = learnt_return(config(Bandit, seed), 8)
     assert before < 1.0
     assert after == 1.0
@@ -87,9 +85,7 @@ def test_a_bandit_is_solved(seed: int) -> None:
 @pytest.mark.parametrize(
     ("batch_mode", "one_hot"), [("complete_episodes", True), ("truncate_episodes", False)]
 )
-def test_the_end_of_a_corridor_is_found_on_the_shortest_way(
-    seed: int, batch_mode: str, one_hot: bool
-) -> None:
+def test_the_end_of_a_corridor_is_found_on_the_shortest_way(seed, batch_mode, one_hot):
     env_config = {"corridor_length": 6, "one_hot": one_hot}
     made = config(WindingCorridor, seed, env_config=env_config, batch_mode=batch_mode)
     _, after = learnt_return(made, CORRIDOR_ITERATIONS)
@@ -98,8 +94,8 @@ def test_the_end_of_a_corridor_is_found_on_the_shortest_way(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_negative_control_with_the_sign_turned_the_end_of_a_corridor_is_not_found(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    seed, monkeypatch
+):
     step = Adam.step
     monkeypatch.setattr(Adam, "step", lambda optimizer, *, lr: step(optimizer, lr=-lr))
     env_config = {"corridor_length": 6}
@@ -109,7 +105,7 @@ def test_negative_control_with_the_sign_turned_the_end_of_a_corridor_is_not_foun
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_number_is_repeated_with_continuous_actions(seed: int) -> None:
+def test_a_number_is_repeated_with_continuous_actions(seed):
     """Who always answers 0 gets -8/3 on average: 8 times the mean square of a number in [-1, 1]."""
     settings = {"gamma": 0.0, "lr": 1e-3, "batch_mode": "complete_episodes"}
     before, after = learnt_return(config(ContinuousEnv, seed, **settings), 12)
@@ -117,7 +113,7 @@ def test_a_number_is_repeated_with_continuous_actions(seed: int) -> None:
     assert after > -0.1
 
 
-def test_negative_control_without_learning_nothing_is_learnt() -> None:
+def test_negative_control_without_learning_nothing_is_learnt():
     before, after = learnt_return(config(ContinuousEnv, 0, lr=0.0), 3)
     assert after < -1.5
     assert np.isclose(before, after, rtol=0.5)

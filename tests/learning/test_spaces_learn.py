@@ -1,7 +1,5 @@
 """Images, masks and nested actions are learnt, whatever the seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.learning
 class NestedBandit(gymnasium.Env[Any, Any]):
     """Pays up to 3 for an action whose three parts follow the number that is shown."""
 
-    def __init__(self, env_config: Any = None) -> None:
+    def __init__(self, env_config=None):
         self.observation_space = spaces.Box(-1.0, 1.0, (1,))
         self.action_space = spaces.Dict(
             {
@@ -30,12 +28,12 @@ class NestedBandit(gymnasium.Env[Any, Any]):
         )
         self._shown = np.zeros(1, np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._shown = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
         return self._shown, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         shown = float(self._shown[0])
         choice, number = action["both"]
         reward = float(choice == (3 if shown > 0.0 else 1))
@@ -44,7 +42,7 @@ class NestedBandit(gymnasium.Env[Any, Any]):
         return self._shown, reward, True, False, {}
 
 
-def config(env: Any, seed: int, **training: Any) -> PPOConfig:
+def config(env, seed, **training):
     return (
         PPOConfig()
         .environment(env, env_config=training.pop("env_config", {}))
@@ -61,7 +59,7 @@ def config(env: Any, seed: int, **training: Any) -> PPOConfig:
     )
 
 
-IMAGES: dict[str, Any] = {
+IMAGES = {
     "lr": 3e-3,
     "num_epochs": 4,
     "gamma": 0.5,
@@ -78,7 +76,7 @@ IMAGES: dict[str, Any] = {
 @pytest.mark.slow  # the image beside something else is learnt from by the same layers
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("mask", [False, True])
-def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
+def test_a_target_is_found_in_an_image(seed, mask):
     made = config(TargetEnv, seed, env_config={"mask": mask}, **IMAGES)
     before, after = learnt_return(made, 10)
     assert before < 0.3
@@ -88,7 +86,7 @@ def test_a_target_is_found_in_an_image(seed: int, mask: bool) -> None:
 class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
     """A target shown in another form: channels first, or beside something else."""
 
-    def __init__(self, env_config: Any) -> None:
+    def __init__(self, env_config):
         super().__init__(TargetEnv({"size": 6}))
         self.form = env_config["form"]
         image = spaces.Box(0, 255, (2, 6, 6) if self.form == "first" else (6, 6, 2), np.uint8)
@@ -96,24 +94,24 @@ class Shown(gymnasium.ObservationWrapper[Any, Any, Any]):
         if self.form == "dict":
             self.observation_space = spaces.Dict({"image": image, "n": spaces.Discrete(3)})
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation):
         if self.form == "dict":
             return {"image": observation, "n": 1}
         return observation.transpose(2, 0, 1) if self.form == "first" else observation
 
 
-def shown_config(form: str, seed: int) -> PPOConfig:
+def shown_config(form, seed):
     return config(Shown, seed, env_config={"form": form}, **IMAGES)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_image_beside_something_else_is_learnt_from(seed: int) -> None:
+def test_an_image_beside_something_else_is_learnt_from(seed):
     before, after = learnt_return(shown_config("dict", seed), 8)
     assert before < 0.4
     assert after > 0.85
 
 
-def test_wherever_channels_stand_the_same_is_learnt_byte_by_byte() -> None:
+def test_wherever_channels_stand_the_same_is_learnt_byte_by_byte():
     weights, sizes = [], []
     for form in ("last", "first", "dict"):
         with shown_config(form, 0).training(train_batch_size=250).build_algo() as algo:
@@ -126,7 +124,7 @@ def test_wherever_channels_stand_the_same_is_learnt_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_parts_of_a_nested_action_are_learnt(seed: int) -> None:
+def test_all_parts_of_a_nested_action_are_learnt(seed):
     made = config(NestedBandit, seed, lr=3e-3, num_epochs=10, model={"fcnet_hiddens": [32]})
     before, after = learnt_return(made, 4)
     assert before < 2.0

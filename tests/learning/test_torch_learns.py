@@ -1,9 +1,5 @@
 """Networks in Torch learn what those in NumPy learn, with as many env steps."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -20,11 +16,11 @@ MOST_ENV_STEPS = 120_000
 class Towers(TorchRLModule):
     """Policy and values apart, 64 x 64 each, drawn as the ready-made network is."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.pi = self._tower(self.action_distribution.num_inputs, gain=0.01)
         self.vf = self._tower(1, gain=1.0)
 
-    def _tower(self, width: int, *, gain: float) -> Any:
+    def _tower(self, width, *, gain):
         sizes = ((self.obs_size, 64, 2**0.5), (64, 64, 2**0.5), (64, width, gain))
         layers = []
         for inputs, outputs, layer_gain in sizes:
@@ -34,14 +30,14 @@ class Towers(TorchRLModule):
             layers += [layer, nn.Tanh()]
         return nn.Sequential(*layers[:-1])
 
-    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
-    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+    def compute_values(self, batch, embeddings=None):
         return self.vf(batch["obs"]).squeeze(-1)
 
 
-def env_steps_to_450(seed: int, **network: Any) -> int:
+def env_steps_to_450(seed, **network):
     config = (
         PPOConfig()
         .environment("CartPole-v1")
@@ -68,7 +64,7 @@ def env_steps_to_450(seed: int, **network: Any) -> int:
     return MOST_ENV_STEPS + 1
 
 
-NETWORKS: dict[str, dict[str, Any]] = {
+NETWORKS = {
     "NumPy": {"model_config": {"fcnet_hiddens": [64, 64]}},
     "backend": {"model_config": {"fcnet_hiddens": [64, 64], "backend": "torch"}},
     "TorchRLModule": {"rl_module_spec": RLModuleSpec(module_class=Towers)},
@@ -77,5 +73,5 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("network", list(NETWORKS))
-def test_cartpole_is_solved(network: str, seed: int) -> None:
+def test_cartpole_is_solved(network, seed):
     assert env_steps_to_450(seed, **NETWORKS[network]) <= MOST_ENV_STEPS

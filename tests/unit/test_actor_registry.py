@@ -1,7 +1,5 @@
 """Where actors are found: only in folders that are this user's alone; nothing is left."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import queue
@@ -9,10 +7,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +30,7 @@ from trainer_toolkit.interrupts import signals_deferred
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(monkeypatch):
     """A folder for temporary files of its own, of a path short enough for sockets."""
     made = Path(tempfile.mkdtemp(prefix="lt-"))
     monkeypatch.setattr(tempfile, "tempdir", str(made))
@@ -46,13 +42,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def registry(place: Path) -> ActorRegistry:
+def registry(place):
     made = ActorRegistry(str(place / "registry"))
     made.ensure()
     return made
 
 
-def living(registry: ActorRegistry, name: str = "counter") -> tuple[ActorAddress, socket.socket]:
+def living(registry, name="counter"):
     actor_id, listener = registry.new_listener()
     address = ActorAddress(
         registry.directory, actor_id, "Counter", name, "", ("inc",), os.getpid(), True, False
@@ -61,20 +57,18 @@ def living(registry: ActorRegistry, name: str = "counter") -> tuple[ActorAddress
     return address, listener
 
 
-def files(registry: ActorRegistry) -> set[str]:
+def files(registry):
     return {path.name for path in Path(registry.directory).iterdir()}
 
 
-def name_file(registry: ActorRegistry) -> Path:
+def name_file(registry):
     return next(Path(registry.directory).glob("*.name"))
 
 
 @pytest.mark.parametrize(
     "text", ["", '{"actor_id": ', "{}", '{"methods": 3}', '{"methods": [], "more": 1}']
 )
-def test_a_damaged_record_is_ignored_and_logged(
-    registry: ActorRegistry, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_record_is_ignored_and_logged(registry, text, caplog):
     """As when the machine went down while it was written."""
     _, listener = living(registry)
     name_file(registry).write_text(text)
@@ -84,9 +78,7 @@ def test_a_damaged_record_is_ignored_and_logged(
     assert caplog.text.count("is damaged") == 1
 
 
-def test_detached_actors_meet_in_the_most_private_folder_there_is(
-    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_detached_actors_meet_in_the_most_private_folder_there_is(place, monkeypatch, caplog):
     runtime, home = place / "runtime", place / "home"
     runtime.mkdir(mode=0o700)
     home.mkdir()
@@ -111,9 +103,7 @@ def test_detached_actors_meet_in_the_most_private_folder_there_is(
     assert "its mode is 0755" in caplog.text
 
 
-def test_a_home_of_a_path_too_long_for_sockets_is_passed_over(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_of_a_path_too_long_for_sockets_is_passed_over(place, monkeypatch):
     home = place / ("long" * 20)
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -122,9 +112,7 @@ def test_a_home_of_a_path_too_long_for_sockets_is_passed_over(
 
 
 @pytest.mark.parametrize("kind", ["open", "link", "file", "of another user"])
-def test_a_folder_that_is_not_this_users_alone_is_refused_with_the_reason(
-    kind: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_not_this_users_alone_is_refused_with_the_reason(kind, place, monkeypatch):
     folder = PrivateFolder(str(place / "above" / "folder"))
     folder.make()
     folder.make()  # the control: it is there
@@ -143,9 +131,7 @@ def test_a_folder_that_is_not_this_users_alone_is_refused_with_the_reason(
             use()
 
 
-def test_callers_and_actors_of_another_user_are_refused(
-    registry: ActorRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callers_and_actors_of_another_user_are_refused(registry, monkeypatch):
     address, listener = living(registry)
     with listener, socket.socket(socket.AF_UNIX) as caller:
         caller.connect(address.socket_path)
@@ -159,10 +145,8 @@ def test_callers_and_actors_of_another_user_are_refused(
         assert not address.is_alive()
 
 
-def test_an_actor_closes_the_connection_of_another_users_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: Any = queue.SimpleQueue()
+def test_an_actor_closes_the_connection_of_another_users_process(monkeypatch):
+    calls = queue.SimpleQueue()
     ours, theirs = socket.socketpair()
     with signals_deferred():
         process._let_in(theirs, calls)
@@ -176,9 +160,7 @@ def test_an_actor_closes_the_connection_of_another_users_process(
         assert ours.recv(1) == b""
 
 
-def test_a_registry_with_an_owner_lies_in_the_runtime_folder_and_goes_with_it(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_with_an_owner_lies_in_the_runtime_folder_and_goes_with_it(place, monkeypatch):
     runtime = place / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -190,13 +172,11 @@ def test_a_registry_with_an_owner_lies_in_the_runtime_folder_and_goes_with_it(
     assert list(runtime.iterdir()) == []
 
 
-def test_where_no_folder_can_be_private_only_actors_are_refused(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_folder_can_be_private_only_actors_are_refused(place, monkeypatch):
     """A file system without modes: processes that use no actors are made all the same."""
     make = tempfile.mkdtemp
 
-    def make_open(**options: Any) -> str:
+    def make_open(**options):
         made = str(make(**options))
         Path(made).chmod(0o777)
         return made
@@ -209,7 +189,7 @@ def test_where_no_folder_can_be_private_only_actors_are_refused(
     assert list(place.iterdir()) == []
 
 
-def test_sweeping_enters_no_folder_in_a_registry(place: Path) -> None:
+def test_sweeping_enters_no_folder_in_a_registry(place):
     prefix = actor_registry._prefix()
     for name in ("gone", "kept", "open", "begun", "new"):
         folder = place / f"{prefix}{name}"
@@ -228,7 +208,7 @@ def test_sweeping_enters_no_folder_in_a_registry(place: Path) -> None:
     assert (place / f"{prefix}open" / "lock").exists()
 
 
-def test_dead_actors_leave_one_file_for_all_of_them(registry: ActorRegistry) -> None:
+def test_dead_actors_leave_one_file_for_all_of_them(registry):
     for _ in range(20):
         address, listener = living(registry)
         watch = registry.watch(address.actor_id)
@@ -241,7 +221,7 @@ def test_dead_actors_leave_one_file_for_all_of_them(registry: ActorRegistry) -> 
     assert files(registry) == {"lock", "endings"}
 
 
-def test_the_latest_endings_are_kept_in_bounded_room(registry: ActorRegistry) -> None:
+def test_the_latest_endings_are_kept_in_bounded_room(registry):
     failure = Failure("LookupError", "no such", "", bytes(300_000), {})
     for number in range(10):
         registry.note_end(f"{number:012x}", Ending(1, failure=failure))
@@ -257,7 +237,7 @@ def test_the_latest_endings_are_kept_in_bounded_room(registry: ActorRegistry) ->
     assert told.failure == dataclasses.replace(failure, packed_error=None)
 
 
-def test_what_dead_actors_left_without_a_watcher_is_swept(registry: ActorRegistry) -> None:
+def test_what_dead_actors_left_without_a_watcher_is_swept(registry):
     kept, listener = living(registry, "kept")
     for name in ("killed", "crashed", "silent"):
         address, dead = living(registry, name)

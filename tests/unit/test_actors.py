@@ -3,11 +3,8 @@
 # mypy: disable-error-code="attr-defined"
 # Type checkers take a decorated class for the class itself.
 
-from __future__ import annotations
-
 import pickle
 import sys
-from typing import Any
 
 import cloudpickle
 import pytest
@@ -20,10 +17,10 @@ from trainer.errors import SerializationError
 class Counter:
     """Counts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def inc(self, n: int) -> int:
+    def inc(self, n):
         self.count += n
         return self.count
 
@@ -33,13 +30,13 @@ class Named:
     pass
 
 
-def test_the_decorated_class_keeps_its_name_and_text() -> None:
+def test_the_decorated_class_keeps_its_name_and_text():
     assert (Counter.__name__, Counter.__doc__) == ("Counter", "Counts.")
     assert Counter.original().inc(3) == 3
     assert isinstance(Named, actors.ActorClass)
 
 
-def test_calling_the_class_says_what_to_write() -> None:
+def test_calling_the_class_says_what_to_write():
     with pytest.raises(TypeError, match=r"Write `Counter.remote\(…\)`"):
         Counter()
 
@@ -58,7 +55,7 @@ def test_calling_the_class_says_what_to_write() -> None:
         ({"nam": "x", "lifetime": 1}, "did you mean.*lifetime=1"),
     ],
 )
-def test_wrong_options_are_all_told(options: dict[str, Any], text: str) -> None:
+def test_wrong_options_are_all_told(options, text):
     with pytest.raises(actors.ActorUsageError, match=text):
         Counter.options(**options)
     with pytest.raises(actors.ActorUsageError, match=text):
@@ -74,32 +71,30 @@ def test_wrong_options_are_all_told(options: dict[str, Any], text: str) -> None:
         ({"namespace": ""}, "a text, or None"),
     ],
 )
-def test_init_names_what_it_does_not_know(options: dict[str, Any], text: str) -> None:
+def test_init_names_what_it_does_not_know(options, text):
     with pytest.raises(actors.ActorUsageError, match=text):
         actors.init(**options)
 
 
-def test_options_of_a_cluster_mean_nothing() -> None:
+def test_options_of_a_cluster_mean_nothing():
     Counter.options(num_cpus=1, num_gpus=0.5, resources={"x": 1}, max_restarts=0)
 
 
 @pytest.mark.parametrize("target", [len, 3, lambda: None])
-def test_only_classes_are_made_into_actors(target: Any) -> None:
+def test_only_classes_are_made_into_actors(target):
     with pytest.raises(TypeError, match=r"is for classes.*def \S+\(self, …\)"):
         actors.remote(target)
 
 
-def test_a_class_may_be_derived_from_an_actor_class() -> None:
+def test_a_class_may_be_derived_from_an_actor_class():
     class Doubled(Counter):
-        def inc(self, n: int) -> int:
+        def inc(self, n):
             return 2 * int(super().inc(n))
 
     assert Doubled().inc(2) == 4
 
 
-def test_an_actor_class_that_can_be_imported_travels_as_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_actor_class_that_can_be_imported_travels_as_its_name(monkeypatch):
     # Test files cannot be imported under their name, so a package lends its own.
     module = sys.modules["trainer.actors"]
     lent = actors.remote(type("Lent", (), {"__module__": module.__name__}))
@@ -107,16 +102,16 @@ def test_an_actor_class_that_can_be_imported_travels_as_its_name(
     assert pickle.loads(pickle.dumps(lent)) is lent
 
 
-def test_an_actor_class_that_cannot_be_imported_travels_by_value() -> None:
+def test_an_actor_class_that_cannot_be_imported_travels_by_value():
     class Local:
-        def value(self) -> int:
+        def value(self):
             return 5
 
     copy = cloudpickle.loads(cloudpickle.dumps(actors.remote(Local)))
     assert copy.original().value() == 5
 
 
-def test_put_keeps_the_value_as_it_was() -> None:
+def test_put_keeps_the_value_as_it_was():
     numbers = [1, 2]
     future = actors.put(numbers)
     numbers.append(3)
@@ -124,30 +119,30 @@ def test_put_keeps_the_value_as_it_was() -> None:
     assert actors.get([future, actors.put("a")]) == [[1, 2], "a"]
 
 
-def test_put_names_what_cannot_travel() -> None:
+def test_put_names_what_cannot_travel():
     with pytest.raises(SerializationError, match=r"put\(\)"):
         actors.put(sys.stdout)
 
 
-def test_a_future_does_not_travel_inside_something() -> None:
+def test_a_future_does_not_travel_inside_something():
     with pytest.raises(SerializationError, match="argument of its own"):
         pickle.dumps([actors.put(1)])
 
 
 @pytest.mark.parametrize("wrong", [3, "text", [1], None])
-def test_get_says_what_it_takes(wrong: Any) -> None:
+def test_get_says_what_it_takes(wrong):
     with pytest.raises(TypeError, match="remote"):
         actors.get(wrong)
 
 
 @pytest.mark.parametrize("num_returns", [0, 3])
-def test_wait_says_how_many_can_be_waited_for(num_returns: int) -> None:
+def test_wait_says_how_many_can_be_waited_for(num_returns):
     with pytest.raises(actors.ActorUsageError, match="from 1 to the number"):
         actors.wait([actors.put(1), actors.put(2)], num_returns=num_returns)
 
 
 @pytest.mark.parametrize("timeout", ["1", float("nan"), True])
-def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+def test_a_timeout_is_a_number_of_seconds(timeout):
     with pytest.raises(actors.ActorUsageError, match="give a number of seconds"):
         actors.get(actors.put(1), timeout=timeout)
     with pytest.raises(actors.ActorUsageError, match="give a number of seconds"):
@@ -155,11 +150,11 @@ def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     assert actors.get(actors.put(1), timeout=float("inf")) == 1
 
 
-def test_wait_gives_no_more_than_it_was_asked_for_in_order() -> None:
+def test_wait_gives_no_more_than_it_was_asked_for_in_order():
     futures = [actors.put(number) for number in range(3)]
     assert actors.wait(futures, num_returns=2) == (futures[:2], futures[2:])
 
 
-def test_kill_says_what_it_takes() -> None:
+def test_kill_says_what_it_takes():
     with pytest.raises(TypeError, match="handle"):
-        actors.kill("name")  # type: ignore[arg-type]
+        actors.kill("name")

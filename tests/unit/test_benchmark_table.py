@@ -1,24 +1,20 @@
 """The table that `make bench` prints: which lines, which ratios, what is missing."""
 
-from __future__ import annotations
-
-import pytest
-
 from benchmarks import comparison
 from benchmarks.__main__ import main
-from benchmarks.comparison import LINES, Line, Measured, drawn, row_of
+from benchmarks.comparison import LINES, Line, drawn, row_of
 from benchmarks.figures import Figure
 
 
-def line(what: str, *, peer: str = "", needs: str = "") -> Line:
-    def measure(repeats: int) -> Measured:
+def line(what, *, peer="", needs=""):
+    def measure(repeats):
         ours = Figure([2.0, 3.0, 8.0][:repeats], "s")
         return ours, Figure([4.0, 4.0, 4.0][:repeats], "s") if peer else None
 
     return Line(what, peer, needs, "≤ 1", 1.0, measure)
 
 
-def test_the_ratio_is_that_of_the_pairs_with_its_spread() -> None:
+def test_the_ratio_is_that_of_the_pairs_with_its_spread():
     compared = line("learning", peer="a peer")
     assert row_of(compared, compared.measure(3)) == (
         "learning", "a peer", "3 s", "4 s", "0.75 (0.5 – 2, n=3)", "≤ 1"
@@ -27,9 +23,7 @@ def test_the_ratio_is_that_of_the_pairs_with_its_spread() -> None:
     assert row_of(alone, alone.measure(1))[2:5] == ("", "", "2 (2 – 2, n=1)")
 
 
-def test_missing_peers_are_named_and_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_peers_are_named_and_the_rest_is_measured(monkeypatch, capsys):
     there, not_there = line("there"), line("gone", peer="Nobody", needs="no_such.package")
     monkeypatch.setattr(comparison, "LINES", (there, not_there))
     assert main([]) == 0
@@ -40,17 +34,17 @@ def test_missing_peers_are_named_and_the_rest_is_measured(
     assert "gone" not in told
 
 
-def test_columns_stand_below_each_other() -> None:
+def test_columns_stand_below_each_other():
     widths = {len(row) for row in drawn([("a", "long"), ("longer", "b")]).splitlines()}
     assert len(widths) == 1
 
 
-def test_the_table_has_the_lines_of_the_comparison() -> None:
+def test_the_table_has_the_lines_of_the_comparison():
     peers = {line.peer for line in LINES}
     assert {"Stable-Baselines3", "SBX", "RLlib, tuned", "no env runners"} <= peers
     assert sum("sample_ahead" in line.what for line in LINES) == 6
 
 
-def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_benchmark_is_refused(capsys):
     assert main(["tabel"]) == 2
     assert "There is no benchmark tabel; there are: table, " in capsys.readouterr().out

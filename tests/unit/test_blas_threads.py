@@ -1,11 +1,8 @@
 """One BLAS thread while somebody computes; afterwards as many as before, however blocks overlap."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref
-from collections.abc import Iterator
 
 import gymnasium as gym
 import pytest
@@ -18,18 +15,18 @@ from trainer.runtime.threads import SingleThreadedBlas, single_threaded_blas
 class Blas:
     """A BLAS as far as it is asked here."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.number = 4
 
-    def get(self) -> int:
+    def get(self):
         return self.number
 
-    def set(self, number: int) -> None:
+    def set(self, number):
         self.number = number
 
 
 @pytest.fixture
-def blas(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blas]:
+def blas(monkeypatch):
     blas = Blas()
     monkeypatch.setattr(threads, "_thread_functions", lambda: (blas.get, blas.set))
     assert SingleThreadedBlas._users == {}
@@ -37,14 +34,14 @@ def blas(monkeypatch: pytest.MonkeyPatch) -> Iterator[Blas]:
     assert SingleThreadedBlas._users == {}
 
 
-def test_the_number_is_put_back_also_after_an_error(blas: Blas) -> None:
+def test_the_number_is_put_back_also_after_an_error(blas):
     with pytest.raises(ValueError, match="inside"), single_threaded_blas():  # noqa: PT012
         assert blas.number == 1
         raise ValueError("inside")
     assert blas.number == 4
 
 
-def test_a_block_within_a_block_leaves_it_to_the_outer_one(blas: Blas) -> None:
+def test_a_block_within_a_block_leaves_it_to_the_outer_one(blas):
     with single_threaded_blas():
         with single_threaded_blas():
             assert blas.number == 1
@@ -52,11 +49,11 @@ def test_a_block_within_a_block_leaves_it_to_the_outer_one(blas: Blas) -> None:
     assert blas.number == 4
 
 
-def test_the_last_of_overlapping_threads_puts_it_back(blas: Blas) -> None:
+def test_the_last_of_overlapping_threads_puts_it_back(blas):
     """The first one goes while the second is still inside."""
     is_inside, may_go, numbers = threading.Event(), threading.Event(), []
 
-    def second() -> None:
+    def second():
         with single_threaded_blas():
             is_inside.set()
             assert may_go.wait(10)
@@ -72,12 +69,12 @@ def test_the_last_of_overlapping_threads_puts_it_back(blas: Blas) -> None:
     assert blas.number == 4
 
 
-def test_networks_draw_their_weights_with_one_thread(blas: Blas) -> None:
+def test_networks_draw_their_weights_with_one_thread(blas):
     """Two threads of BLAS wait for each other where other processes need the cores, too."""
     numbers = []
 
     class Network(ActorCriticModule):
-        def setup(self) -> None:
+        def setup(self):
             super().setup()
             numbers.append(blas.number)
 
@@ -88,7 +85,7 @@ def test_networks_draw_their_weights_with_one_thread(blas: Blas) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no fork here")
-def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(blas: Blas) -> None:
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(blas):
     """The hooks of a fork, called one after the other: other tests may have left threads."""
     SingleThreadedBlas._users[-1] = weakref.ref(
         single_threaded_blas()

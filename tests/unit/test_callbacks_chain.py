@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import copy
 import functools
 import pickle
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,31 +16,31 @@ from callbacks import (
 )
 
 
-def _arguments(event: str) -> dict[str, Any]:
+def _arguments(event):
     return {name: name for name in EVENTS[event].arguments}
 
 
 class EpisodeReturn(RLlibCallback):
     """As in the documentation: no super().__init__()."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.overall_sum_of_rewards = 0.0
 
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, **kwargs):
         self.overall_sum_of_rewards += episode.get_return()
 
 
 class Failing(RLlibCallback):
-    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_step(self, *, episode, **kwargs):
         raise ZeroDivisionError("division by zero")
 
 
 class Unpicklable(Exception):
-    def __init__(self, first: int, second: int) -> None:
+    def __init__(self, first, second):
         super().__init__("only one argument")
 
 
-def test_a_method_that_nobody_overrode_is_no_listener() -> None:
+def test_a_method_that_nobody_overrode_is_no_listener():
     chain = CallbackChain(CallbackSpec([RLlibCallback, EpisodeReturn]))
     assert {event for event in EVENTS if chain.listens_to(event)} == {"on_episode_end"}
     assert chain.listeners("on_episode_step") == ()
@@ -51,12 +48,12 @@ def test_a_method_that_nobody_overrode_is_no_listener() -> None:
     chain.fire("on_episode_step", **_arguments("on_episode_step"))
 
 
-def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> None:
+def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off():
     class Chosen(EpisodeReturn):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
-            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)  # type: ignore[method-assign]
-            self.on_episode_end = None  # type: ignore[assignment,method-assign]
+            self.on_sample_end = lambda samples: self.__dict__.update(got=samples)
+            self.on_episode_end = None
 
     chain = CallbackChain(CallbackSpec(Chosen))
     chain.fire("on_sample_end", **_arguments("on_sample_end"))
@@ -64,23 +61,23 @@ def test_a_method_set_on_the_object_is_a_listener_and_none_switches_it_off() -> 
     assert not chain.listens_to("on_episode_end")
 
 
-def test_super_may_be_called_with_whatever_arguments_an_override_has() -> None:
+def test_super_may_be_called_with_whatever_arguments_an_override_has():
     class Child(RLlibCallback):
-        def on_episode_end(self, *, episode: Any, worker: Any, **kwargs: Any) -> None:
+        def on_episode_end(self, *, episode, worker, **kwargs):
             super().on_episode_end(episode=episode, **kwargs)
             super().on_episode_end(worker=worker)
 
     CallbackChain(CallbackSpec(Child)).fire("on_episode_end", **_arguments("on_episode_end"))
 
 
-def test_listeners_are_found_once_and_take_every_documented_argument() -> None:
+def test_listeners_are_found_once_and_take_every_documented_argument():
     chain = CallbackChain(CallbackSpec(None, {"on_sample_end": lambda samples: samples}))
     (listener,) = chain.listeners("on_sample_end")
     assert chain.listeners("on_sample_end")[0] is listener
     assert listener(**_arguments("on_sample_end")) == "samples"
 
 
-def test_unknown_events_and_wrong_arguments_of_the_engine_are_refused() -> None:
+def test_unknown_events_and_wrong_arguments_of_the_engine_are_refused():
     chain = CallbackChain(CallbackSpec())
     for ask in (chain.listeners, chain.listens_to, chain.emitter, chain.fire):
         with pytest.raises(ValueError, match="did you mean `on_sample_end`"):
@@ -89,7 +86,7 @@ def test_unknown_events_and_wrong_arguments_of_the_engine_are_refused() -> None:
         chain.fire("on_sample_end", samples=[])
 
 
-def test_each_chain_has_its_own_objects_even_of_a_given_instance() -> None:
+def test_each_chain_has_its_own_objects_even_of_a_given_instance():
     pattern = EpisodeReturn()
     pattern.overall_sum_of_rewards = 3.0
     spec = CallbackSpec([pattern, EpisodeReturn])
@@ -100,38 +97,38 @@ def test_each_chain_has_its_own_objects_even_of_a_given_instance() -> None:
     assert pattern.overall_sum_of_rewards == 3.0
 
 
-def test_an_instance_that_cannot_be_copied_is_named_with_a_way_out() -> None:
+def test_an_instance_that_cannot_be_copied_is_named_with_a_way_out():
     pattern = EpisodeReturn()
-    pattern.stream = (number for number in range(3))  # type: ignore[attr-defined]
+    pattern.stream = (number for number in range(3))
     with pytest.raises(CallbackConfigError, match=r"lambda: EpisodeReturn\(\.\.\.\)"):
         CallbackChain(CallbackSpec(pattern))
 
 
-def test_a_function_for_an_event_given_as_a_class_is_told_where_it_belongs() -> None:
+def test_a_function_for_an_event_given_as_a_class_is_told_where_it_belongs():
     spec = CallbackSpec(lambda **kwargs: None)
     with pytest.raises(CallbackConfigError, match=r"returned None.*`on_episode_end=\.\.\.`"):
         CallbackChain(spec)
 
 
 @pytest.mark.parametrize("made", [None, EpisodeReturn, 3])
-def test_a_factory_has_to_return_a_callback_object(made: Any) -> None:
+def test_a_factory_has_to_return_a_callback_object(made):
     spec = CallbackSpec(lambda: made)
     with pytest.raises(CallbackConfigError, match="expected a callback object"):
         CallbackChain(spec)
 
 
-def test_objects_of_factories_are_checked_when_they_are_made() -> None:
+def test_objects_of_factories_are_checked_when_they_are_made():
     class Misspelt(RLlibCallback):
-        def on_episode_ends(self) -> None: ...
+        def on_episode_ends(self): ...
 
     spec = CallbackSpec(lambda: Misspelt())
     with pytest.raises(CallbackConfigError, match="did you mean `on_episode_end`"):
         CallbackChain(spec)
 
 
-def test_an_init_that_raises_is_named_and_keeps_its_cause() -> None:
+def test_an_init_that_raises_is_named_and_keeps_its_cause():
     class Broken(RLlibCallback):
-        def __init__(self) -> None:
+        def __init__(self):
             raise KeyError("token")
 
     with pytest.raises(CallbackError) as caught:
@@ -144,8 +141,8 @@ def test_an_init_that_raises_is_named_and_keeps_its_cause() -> None:
 
 
 @pytest.mark.parametrize("through", ["fire", "emitter"])
-def test_a_raising_callback_is_named_with_event_place_and_cause(through: str) -> None:
-    later: list[Any] = []
+def test_a_raising_callback_is_named_with_event_place_and_cause(through):
+    later = []
     spec = CallbackSpec(Failing, {"on_episode_step": lambda **kw: later.append(1)})
     chain = CallbackChain(spec, where="env runner 2")
     arguments = {**_arguments("on_episode_step"), "env_index": 3}
@@ -165,14 +162,14 @@ def test_a_raising_callback_is_named_with_event_place_and_cause(through: str) ->
     assert later == []
 
 
-def test_a_raising_function_is_named_by_position_and_line() -> None:
+def test_a_raising_function_is_named_by_position_and_line():
     spec = CallbackSpec(None, {"on_sample_end": [lambda: None, lambda samples: samples[9]]})
     with pytest.raises(CallbackError, match=r"on_sample_end\[1\] <lambda at test_callbacks_chain"):
         CallbackChain(spec).fire("on_sample_end", env_runner=1, metrics_logger=2, samples=[])
 
 
-def test_an_interrupt_passes_unchanged() -> None:
-    def interrupted() -> None:
+def test_an_interrupt_passes_unchanged():
+    def interrupted():
         raise KeyboardInterrupt
 
     chain = CallbackChain(CallbackSpec(None, {"on_sample_end": interrupted}))
@@ -180,8 +177,8 @@ def test_an_interrupt_passes_unchanged() -> None:
         chain.fire("on_sample_end", **_arguments("on_sample_end"))
 
 
-def test_a_callback_that_exits_has_failed_as_any_other() -> None:
-    def leaves() -> None:
+def test_a_callback_that_exits_has_failed_as_any_other():
+    def leaves():
         sys.exit(3)
 
     error = _raised(CallbackChain(CallbackSpec(None, {"on_sample_end": leaves})), "on_sample_end")
@@ -191,19 +188,19 @@ def test_a_callback_that_exits_has_failed_as_any_other() -> None:
     assert isinstance(arrived.original, SystemExit)
 
 
-def test_an_init_or_state_method_that_exits_has_failed_as_well() -> None:
+def test_an_init_or_state_method_that_exits_has_failed_as_well():
     class Leaves(RLlibCallback):
-        def __init__(self) -> None:
+        def __init__(self):
             sys.exit("no token")
 
     with pytest.raises(CallbackError, match=r"`Leaves\(\)` raised SystemExit: no token"):
         CallbackChain(CallbackSpec(Leaves))
 
     class LeavesLater(RLlibCallback):
-        def get_state(self) -> dict[str, Any]:
+        def get_state(self):
             sys.exit(1)
 
-        def set_state(self, state: dict[str, Any]) -> None:
+        def set_state(self, state):
             sys.exit(1)
 
     chain = CallbackChain(CallbackSpec(LeavesLater))
@@ -214,10 +211,10 @@ def test_an_init_or_state_method_that_exits_has_failed_as_well() -> None:
         chain.set_state({"objects": [{"class": name, "state": {}}]})
 
 
-def test_the_error_of_a_callback_inside_a_callback_stays_as_it_is() -> None:
+def test_the_error_of_a_callback_inside_a_callback_stays_as_it_is():
     inner = CallbackChain(CallbackSpec(Failing))
 
-    def outer() -> None:
+    def outer():
         inner.fire("on_episode_step", **_arguments("on_episode_step"))
 
     chain = CallbackChain(CallbackSpec(None, {"on_train_result": outer}))
@@ -226,13 +223,13 @@ def test_the_error_of_a_callback_inside_a_callback_stays_as_it_is() -> None:
     assert caught.value.callback == "Failing.on_episode_step"
 
 
-def _raised(chain: CallbackChain, event: str) -> CallbackError:
+def _raised(chain, event):
     with pytest.raises(CallbackError) as caught:
         chain.fire(event, **_arguments(event))
     return caught.value
 
 
-def test_a_callback_error_crosses_a_process_border_with_cause_and_traceback() -> None:
+def test_a_callback_error_crosses_a_process_border_with_cause_and_traceback():
     error = _raised(CallbackChain(CallbackSpec(Failing), where="env runner 1"), "on_episode_step")
     arrived = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
     assert isinstance(arrived, CallbackError)
@@ -242,8 +239,8 @@ def test_a_callback_error_crosses_a_process_border_with_cause_and_traceback() ->
     assert arrived.where == error.where
 
 
-def test_a_cause_that_cannot_travel_leaves_its_text() -> None:
-    def fails() -> None:
+def test_a_cause_that_cannot_travel_leaves_its_text():
+    def fails():
         raise Unpicklable(1, 2)
 
     error = _raised(CallbackChain(CallbackSpec(None, {"on_sample_end": fails})), "on_sample_end")
@@ -252,7 +249,7 @@ def test_a_cause_that_cannot_travel_leaves_its_text() -> None:
     assert "Unpicklable: only one argument" in str(arrived)
 
 
-def test_a_copied_chain_listens_with_its_own_objects() -> None:
+def test_a_copied_chain_listens_with_its_own_objects():
     chain = CallbackChain(CallbackSpec(EpisodeReturn))
     copied = copy.deepcopy(chain)
     episode = SimpleNamespace(id_="e", get_return=lambda: 1.0)

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import pytest
 
@@ -16,26 +13,26 @@ class Module:
 class MultiModule:
     """Has keys and items by id, like a multi-agent module, but is no Mapping."""
 
-    def __init__(self, modules: dict[str, Any]) -> None:
+    def __init__(self, modules):
         self._modules = modules
 
-    def keys(self) -> list[str]:
+    def keys(self):
         return list(self._modules)
 
-    def __getitem__(self, module_id: str) -> Any:
+    def __getitem__(self, module_id):
         return self._modules[module_id]
 
 
-def _methods(cls: type) -> dict[str, Any]:
+def _methods(cls):
     return {name: getattr(cls, name) for name in dir(cls) if name.startswith("on_")}
 
 
-def test_every_event_is_a_method_and_every_method_an_event() -> None:
+def test_every_event_is_a_method_and_every_method_an_event():
     assert set(_methods(RLlibCallback)) == set(EVENTS)
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_methods_have_the_arguments_of_their_event_by_keyword_and_nothing_else(event: str) -> None:
+def test_methods_have_the_arguments_of_their_event_by_keyword_and_nothing_else(event):
     parameters = list(inspect.signature(getattr(RLlibCallback, event)).parameters.values())
     assert parameters[0].name == "self"
     assert parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
@@ -45,7 +42,7 @@ def test_methods_have_the_arguments_of_their_event_by_keyword_and_nothing_else(e
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_methods_document_every_argument_and_where_they_run(event: str) -> None:
+def test_methods_document_every_argument_and_where_they_run(event):
     assert event in vars(RLlibCallback)
     text = inspect.getdoc(getattr(RLlibCallback, event)) or ""
     for argument in EVENTS[event].arguments:
@@ -54,7 +51,7 @@ def test_methods_document_every_argument_and_where_they_run(event: str) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_entries_are_complete_and_other_names_do_not_clash(event: str) -> None:
+def test_entries_are_complete_and_other_names_do_not_clash(event):
     entry = EVENTS[event]
     assert entry.name == event
     assert entry.scope in ("algorithm", "env_runner")
@@ -64,7 +61,7 @@ def test_entries_are_complete_and_other_names_do_not_clash(event: str) -> None:
     assert not set(entry.arguments) & set(entry.old_arguments)
 
 
-def test_documented_arguments_are_those_of_the_new_api() -> None:
+def test_documented_arguments_are_those_of_the_new_api():
     expected = {
         "on_algorithm_init": "algorithm metrics_logger",
         "on_train_result": "algorithm metrics_logger result",
@@ -112,18 +109,18 @@ def test_documented_arguments_are_those_of_the_new_api() -> None:
         ("on_train_result", "trainer", "algorithm"),
     ],
 )
-def test_renamed_arguments_are_the_same_object(event: str, old: str, new: str) -> None:
+def test_renamed_arguments_are_the_same_object(event, old, new):
     value = object()
     assert EVENTS[event].old_arguments[old]({new: value}) is value
 
 
-def test_policies_hold_a_single_module_under_its_default_id() -> None:
+def test_policies_hold_a_single_module_under_its_default_id():
     module = Module()
     policies = EVENTS["on_episode_end"].old_arguments["policies"]({"rl_module": module})
     assert policies == {"default_policy": module}
 
 
-def test_policies_hold_every_module_of_a_multi_module() -> None:
+def test_policies_hold_every_module_of_a_multi_module():
     modules = {"a": Module(), "b": Module()}
     derive = EVENTS["on_episode_end"].old_arguments["policies"]
     assert derive({"rl_module": MultiModule(modules)}) == modules
@@ -131,7 +128,7 @@ def test_policies_hold_every_module_of_a_multi_module() -> None:
 
 
 @pytest.mark.parametrize("original", [("p", "module", "before"), ("module", "before")])
-def test_info_of_the_oldest_trajectory_callbacks_is_rebuilt(original: tuple[str, ...]) -> None:
+def test_info_of_the_oldest_trajectory_callbacks_is_rebuilt(original):
     arguments = {
         "episode": "e",
         "agent_id": 7,
@@ -144,21 +141,21 @@ def test_info_of_the_oldest_trajectory_callbacks_is_rebuilt(original: tuple[str,
     assert info["agent_id"] == 7
 
 
-def test_the_module_of_a_trajectory_is_found() -> None:
+def test_the_module_of_a_trajectory_is_found():
     derive = EVENTS["on_postprocess_trajectory"].old_arguments["rl_module"]
     assert derive({"policies": {"p": "module", "q": "other"}, "policy_id": "p"}) == "module"
 
 
-def test_signature_text_shows_arguments_and_other_names() -> None:
+def test_signature_text_shows_arguments_and_other_names():
     assert signature_text("on_sample_end") == (
         "on_sample_end(*, env_runner, metrics_logger, samples); also, when named: worker"
     )
     assert signature_text("on_algorithm_init") == "on_algorithm_init(*, algorithm, metrics_logger)"
 
 
-def test_a_name_like_no_event_is_answered_with_all_events() -> None:
+def test_a_name_like_no_event_is_answered_with_all_events():
     assert all(event in unknown_event_text("banana") for event in EVENTS)
 
 
-def test_offline_events_of_rllib_are_named_as_such() -> None:
+def test_offline_events_of_rllib_are_named_as_such():
     assert "offline evaluation" in unknown_event_text("on_evaluate_offline_end")

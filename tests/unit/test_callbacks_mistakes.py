@@ -1,10 +1,6 @@
 """Mistakes in callbacks that would otherwise be silent, or show only when the event fires."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -21,31 +17,31 @@ from trainer import ConfigError, PPOConfig, UnknownSettingError
 
 
 class Good(RLlibCallback):
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None: ...
+    def on_episode_end(self, *, episode, **kwargs): ...
 
 
 class Callable_:
     """A callable object; its `__call__` is what an event calls."""
 
-    async def __call__(self, **kwargs: Any) -> None: ...
+    async def __call__(self, **kwargs): ...
 
 
-def with_method(name: str, method: Any) -> type[RLlibCallback]:
+def with_method(name, method):
     return type("Mine", (RLlibCallback,), {name: method})
 
 
-async def asynchronous(**kwargs: Any) -> None: ...
+async def asynchronous(**kwargs): ...
 
 
-async def asynchronous_generator(**kwargs: Any) -> AsyncIterator[int]:
+async def asynchronous_generator(**kwargs):
     yield 1
 
 
-def generator(**kwargs: Any) -> Iterator[int]:
+def generator(**kwargs):
     yield 1
 
 
-def problem_of(classes: Any = None, **functions: Any) -> str:
+def problem_of(classes=None, **functions):
     with pytest.raises(CallbackConfigError) as caught:
         CallbackSpec(classes, functions)
     (problem,) = caught.value.problems
@@ -72,7 +68,7 @@ def problem_of(classes: Any = None, **functions: Any) -> str:
         ("on_trian_result", "on_train_result"),
     ],
 )
-def test_a_misspelt_method_is_found_with_the_event_that_was_meant(name: str, event: str) -> None:
+def test_a_misspelt_method_is_found_with_the_event_that_was_meant(name, event):
     cls = with_method(name, lambda self, **kwargs: None)
     for given in (cls, cls()):
         text = problem_of(given)
@@ -81,17 +77,17 @@ def test_a_misspelt_method_is_found_with_the_event_that_was_meant(name: str, eve
 
 
 @pytest.mark.parametrize("name", ["once", "only_once", "online_mean", "one_episode", "_on_end"])
-def test_other_methods_may_have_any_name(name: str) -> None:
+def test_other_methods_may_have_any_name(name):
     assert CallbackSpec(with_method(name, lambda self: None))
 
 
 # ---- methods that cannot be called as methods
 
 
-def test_a_method_without_self_is_told_so() -> None:
-    def no_parameters() -> None: ...
-    def by_name_only(*, episode: Any) -> None: ...
-    def all_by_name(**kwargs: Any) -> None: ...
+def test_a_method_without_self_is_told_so():
+    def no_parameters(): ...
+    def by_name_only(*, episode): ...
+    def all_by_name(**kwargs): ...
 
     for method in (no_parameters, by_name_only, all_by_name):
         cls = with_method("on_episode_end", method)
@@ -102,27 +98,27 @@ def test_a_method_without_self_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["episode", "worker"])
-def test_an_argument_in_the_place_of_self_is_told_so(name: str) -> None:
-    namespace: dict[str, Any] = {}
+def test_an_argument_in_the_place_of_self_is_told_so(name):
+    namespace = {}
     exec(f"def method({name}, **kwargs): ...", namespace)
     cls = with_method("on_episode_end", namespace["method"])
     assert f"has `{name}` where `self` is expected" in problem_of(cls)
     assert f"has `{name}` where `self` is expected" in problem_of(cls())
 
 
-def test_self_may_have_another_name_or_be_part_of_the_rest() -> None:
+def test_self_may_have_another_name_or_be_part_of_the_rest():
     for method in (lambda this, **kwargs: None, lambda *args, **kwargs: None):
         assert CallbackSpec(with_method("on_episode_end", method))
 
 
 @pytest.mark.parametrize("value", ["later", 3, {"a": 1}])
-def test_an_event_method_that_cannot_be_called_is_named(value: Any) -> None:
+def test_an_event_method_that_cannot_be_called_is_named(value):
     assert "expected a method for the event" in problem_of(with_method("on_sample_end", value))
 
 
-def test_none_switches_an_inherited_method_off() -> None:
+def test_none_switches_an_inherited_method_off():
     class Silent(Good):
-        on_episode_end = None  # type: ignore[assignment]
+        on_episode_end = None
 
     for given in (Silent, Silent()):
         assert not CallbackChain(CallbackSpec(given)).listens_to("on_episode_end")
@@ -143,7 +139,7 @@ def test_none_switches_an_inherited_method_off() -> None:
         (lambda **kwargs: (yield), "a generator"),
     ],
 )
-def test_what_a_call_would_not_run_is_refused(function: Any, word: str) -> None:
+def test_what_a_call_would_not_run_is_refused(function, word):
     text = problem_of(on_sample_end=function)
     assert word in text
     assert "would never run" in text
@@ -153,29 +149,29 @@ def test_what_a_call_would_not_run_is_refused(function: Any, word: str) -> None:
 @pytest.mark.parametrize(
     ("name", "word"), [("asynchronous", "`async`"), ("generator", "a generator")]
 )
-def test_so_are_methods_of_this_kind(wrap: Any, name: str, word: str) -> None:
-    async def asynchronous(*args: Any, **kwargs: Any) -> None: ...
+def test_so_are_methods_of_this_kind(wrap, name, word):
+    async def asynchronous(*args, **kwargs): ...
 
-    def generator(*args: Any, **kwargs: Any) -> Iterator[int]:
+    def generator(*args, **kwargs):
         yield 1
 
-    methods: dict[str, Any] = {"asynchronous": asynchronous, "generator": generator}
+    methods = {"asynchronous": asynchronous, "generator": generator}
     cls = with_method("on_train_result", wrap(methods[name]))
     for given in (cls, cls()):
         assert word in problem_of(given)
 
 
-def test_a_function_that_makes_a_generator_inside_is_fine() -> None:
+def test_a_function_that_makes_a_generator_inside_is_fine():
     assert CallbackSpec(None, {"on_sample_end": lambda **kwargs: sum(x for x in (1, 2))})
 
 
 # ---- chains in chains
 
 
-def test_chains_may_hold_chains_in_any_order() -> None:
-    log: list[str] = []
+def test_chains_may_hold_chains_in_any_order():
+    log = []
 
-    def member(label: str) -> type[RLlibCallback]:
+    def member(label):
         return type(label, (RLlibCallback,), {"on_sample_end": lambda self: log.append(label)})
 
     inner = make_multi_callbacks([member("b"), MultiCallbacks([member("c"), member("d")])])
@@ -187,15 +183,15 @@ def test_chains_may_hold_chains_in_any_order() -> None:
     assert log == list("abcdefg")
 
 
-def test_members_of_nested_chains_keep_their_own_states() -> None:
+def test_members_of_nested_chains_keep_their_own_states():
     class Tally(DefaultCallbacks):
-        def __init__(self) -> None:
+        def __init__(self):
             self.count = 0
 
     spec = CallbackSpec([MultiCallbacks([Tally, make_multi_callbacks([Tally])]), Tally])
     chain = CallbackChain(spec)
 
-    def tallies(of: CallbackChain) -> list[Any]:
+    def tallies(of):
         group = of.objects[0].chain
         return [group.objects[0], group.objects[1].chain.objects[0], of.objects[1]]
 
@@ -207,23 +203,23 @@ def test_members_of_nested_chains_keep_their_own_states() -> None:
 
 
 @pytest.mark.parametrize("chained", [make_multi_callbacks, MultiCallbacks])
-def test_chaining_something_else_than_a_list_is_told(chained: Any) -> None:
+def test_chaining_something_else_than_a_list_is_told(chained):
     with pytest.raises(CallbackConfigError, match="is the string 'Mine'"):
         chained("Mine")
     assert len(chained(Good)().chain.objects) == 1
 
 
-def test_the_class_multi_callbacks_itself_is_no_callback() -> None:
+def test_the_class_multi_callbacks_itself_is_no_callback():
     with pytest.raises(CallbackConfigError, match=r"lambda: MultiCallbacks\(callback_class_list="):
         CallbackSpec(MultiCallbacks)
 
 
-def test_an_object_that_can_be_called_but_has_events_is_a_pattern() -> None:
+def test_an_object_that_can_be_called_but_has_events_is_a_pattern():
     class Duck:
-        def __call__(self) -> None:
+        def __call__(self):
             raise AssertionError("it is no factory")
 
-        def on_sample_end(self) -> None: ...
+        def on_sample_end(self): ...
 
     chain = CallbackChain(CallbackSpec(Duck()))
     assert isinstance(chain.objects[0], Duck)
@@ -233,7 +229,7 @@ def test_an_object_that_can_be_called_but_has_events_is_a_pattern() -> None:
 # ---- through the configuration
 
 
-def base() -> PPOConfig:
+def base():
     return PPOConfig().environment("CartPole-v1")
 
 
@@ -241,7 +237,7 @@ def base() -> PPOConfig:
 @pytest.mark.parametrize(
     "given", [Good, [Good, Good], (Good,), Good(), lambda: Good(), MultiCallbacks([Good])]
 )
-def test_a_dict_config_takes_all_that_the_section_takes(key: str, given: Any) -> None:
+def test_a_dict_config_takes_all_that_the_section_takes(key, given):
     config = base().update_from_dict({key: given})
     config.validate()
     spec = config.callback_spec()
@@ -249,8 +245,8 @@ def test_a_dict_config_takes_all_that_the_section_takes(key: str, given: Any) ->
     assert spec == base().callbacks(given).callback_spec()
 
 
-def test_classes_and_functions_may_be_given_in_calls_of_their_own() -> None:
-    log: list[str] = []
+def test_classes_and_functions_may_be_given_in_calls_of_their_own():
+    log = []
     config = base().callbacks(Good).callbacks(on_sample_end=lambda: log.append("first"))
     config.callbacks(on_sample_end=[lambda: log.append("second")], on_train_result=None)
     spec = config.callback_spec()
@@ -261,7 +257,7 @@ def test_classes_and_functions_may_be_given_in_calls_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["on_episode_ends", "onEpisodeEnd", "on_episodes_end"])
-def test_an_unknown_event_is_refused_with_the_nearest_name(name: str) -> None:
+def test_an_unknown_event_is_refused_with_the_nearest_name(name):
     with pytest.raises(UnknownSettingError, match="on_episode_end`"):
         base().callbacks(**{name: lambda: None})
 
@@ -273,7 +269,7 @@ def test_an_unknown_event_is_refused_with_the_nearest_name(name: str) -> None:
         (with_method("on_episode_end", asynchronous), ["`self`"]),
     ],
 )
-def test_what_is_wrong_is_told_by_validate(given: Any, words: list[str]) -> None:
+def test_what_is_wrong_is_told_by_validate(given, words):
     for config in (base().callbacks(given), base().update_from_dict({"callbacks": given})):
         with pytest.raises(ConfigError) as caught:
             config.validate()

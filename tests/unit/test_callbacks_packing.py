@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 import genericpath
 import importlib.util
@@ -11,8 +9,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import cloudpickle
 import pytest
@@ -82,32 +78,32 @@ print([entry["state"].get("count") for entry in state], state[0]["class"], len(s
 
 
 class Plain(RLlibCallback):
-    def on_sample_end(self, *, samples: Any, **kwargs: Any) -> None: ...
+    def on_sample_end(self, *, samples, **kwargs): ...
 
 
 class HoldsLock:
-    def __init__(self) -> None:
+    def __init__(self):
         self.fine = 1
         self.tools = {"lock": threading.Lock()}
 
-    def on_end(self, episode: Any) -> None: ...
+    def on_end(self, episode): ...
 
 
 class DropsLock(HoldsLock):
     """Its own __getstate__ leaves the lock out and something else in."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self):
         return {"fine": 1, "stream": (number for number in range(3))}
 
 
 OPEN_FILE = io.TextIOWrapper(io.BytesIO())
 
 
-def uses_global() -> None:
+def uses_global():
     print(OPEN_FILE.encoding)
 
 
-def _run(code: str, folder: Path, sent: bytes = b"") -> bytes:
+def _run(code, folder, sent=b""):
     """Run code as a script in a process that can import this project; what it prints."""
     script = folder / "run.py"
     script.write_text(code)
@@ -124,7 +120,7 @@ def _run(code: str, folder: Path, sent: bytes = b"") -> bytes:
     return finished.stdout
 
 
-def _loaded_by_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def _loaded_by_path(path, monkeypatch):
     """A module loaded as test runners do: in sys.modules, but not to be found by its name."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -136,7 +132,7 @@ def _loaded_by_path(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.process
-def test_everything_defined_in_a_script_arrives_in_another_process(tmp_path: Path) -> None:
+def test_everything_defined_in_a_script_arrives_in_another_process(tmp_path):
     (tmp_path / "writer").mkdir()
     (tmp_path / "reader").mkdir()
     packed = _run(SCRIPT, tmp_path / "writer")
@@ -149,9 +145,7 @@ def test_everything_defined_in_a_script_arrives_in_another_process(tmp_path: Pat
 
 
 @pytest.mark.process
-def test_a_module_loaded_by_its_path_travels_by_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_loaded_by_its_path_travels_by_value(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     source = tmp_path / "elsewhere" / "loaded_by_path.py"
     source.write_text(SCRIPT)
@@ -164,9 +158,7 @@ def test_a_module_loaded_by_its_path_travels_by_value(
     assert lines == ["function 1 10 runner", "[20] loaded_by_path.Counter 1"]
 
 
-def test_importable_modules_travel_as_their_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_importable_modules_travel_as_their_name(tmp_path, monkeypatch):
     (tmp_path / "found_by_name.py").write_text("def note(samples): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("found_by_name")
@@ -178,13 +170,11 @@ def test_importable_modules_travel_as_their_name(
 
 
 @pytest.mark.parametrize("name", ["__main__", "no_such_module", "sys", "json", "numpy.linalg"])
-def test_ordinary_modules_are_never_taken_for_unfindable(name: str) -> None:
+def test_ordinary_modules_are_never_taken_for_unfindable(name):
     assert module_not_importable(name) is None
 
 
-def test_a_choice_of_the_user_to_send_a_module_by_value_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_of_the_user_to_send_a_module_by_value_stays(tmp_path, monkeypatch):
     source = tmp_path / "chosen_by_user.py"
     source.write_text("def note(samples): return 3\n")
     module = _loaded_by_path(source, monkeypatch)
@@ -196,34 +186,34 @@ def test_a_choice_of_the_user_to_send_a_module_by_value_stays(
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def test_a_spec_survives_packing_in_one_process() -> None:
+def test_a_spec_survives_packing_in_one_process():
     pattern = Plain()
-    pattern.count = 3  # type: ignore[attr-defined]
+    pattern.count = 3
     arrived = unpack(pack(CallbackSpec([Plain, pattern], {"on_sample_end": lambda samples: 1})))
     assert len(arrived.classes) == 2
     assert CallbackChain(arrived).objects[1].count == 3
 
 
-def _closure_over(log: Any) -> Any:
+def _closure_over(log):
     return lambda episode: log.write(str(episode))
 
 
-def _nested_closure(log: Any) -> Any:
+def _nested_closure(log):
     write = _closure_over(log)
     return lambda episode: write(episode)
 
 
-def _with_default(episode: Any, log: Any = OPEN_FILE) -> None: ...
+def _with_default(episode, log=OPEN_FILE): ...
 
 
-def _with_keyword_default(episode: Any, *, log: Any = OPEN_FILE) -> None: ...
+def _with_keyword_default(episode, *, log=OPEN_FILE): ...
 
 
-def _local_class(log: Any) -> type:
+def _local_class(log):
     class Writer(RLlibCallback):
         target = log
 
-        def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+        def on_episode_end(self, *, episode, **kwargs):
             print(log, episode)
 
     return Writer
@@ -244,7 +234,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("text", FUNCTIONS)
-def test_what_a_function_drags_along_is_named(text: str) -> None:
+def test_what_a_function_drags_along_is_named(text):
     spec = CallbackSpec(None, {"on_episode_end": FUNCTIONS[text]})
     with pytest.raises(PackingError, match=re.escape(text)) as caught:
         pack(spec)
@@ -261,16 +251,14 @@ def test_what_a_function_drags_along_is_named(text: str) -> None:
         (uses_global, "f uses the global `OPEN_FILE`, an open file"),
     ],
 )
-def test_defaults_and_globals_that_cannot_travel_are_named(
-    function: Any, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_defaults_and_globals_that_cannot_travel_are_named(function, text, monkeypatch):
     # As if this file were the script that is run: its functions travel by value.
     monkeypatch.setattr(function, "__module__", "__main__")
     with pytest.raises(PackingError, match=re.escape(text)):
         pack_object(function, name="f")
 
 
-def test_attributes_of_classes_that_cannot_travel_are_named() -> None:
+def test_attributes_of_classes_that_cannot_travel_are_named():
     text = "callbacks.callbacks_class[1].target is an open file"
     with pytest.raises(PackingError, match=re.escape(text)):
         pack(CallbackSpec([Plain, _local_class(OPEN_FILE)]))
@@ -287,46 +275,44 @@ def test_attributes_of_classes_that_cannot_travel_are_named() -> None:
         ((number for number in range(2)), "config.env_config is a generator", ""),
     ],
 )  # fmt: skip
-def test_the_part_of_any_object_that_cannot_travel_is_named(
-    thing: Any, text: str, path: str
-) -> None:
+def test_the_part_of_any_object_that_cannot_travel_is_named(thing, text, path):
     with pytest.raises(PackingError, match=re.escape(text)) as caught:
         pack_object(thing, name="config.env_config")
     assert caught.value.path == f"config.env_config{path}"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_a_loop_of_references_does_not_stop_the_search() -> None:
-    one: dict[str, Any] = {}
+def test_a_loop_of_references_does_not_stop_the_search():
+    one = {}
     one["two"] = {"one": one, "lock": threading.Lock()}
     with pytest.raises(PackingError, match=r"x\['two'\]\['lock'\] is a lock"):
         pack_object(one, name="x")
 
 
-def test_an_object_that_refuses_without_a_reason_is_named_itself() -> None:
+def test_an_object_that_refuses_without_a_reason_is_named_itself():
     class Refuses:
-        def __reduce__(self) -> str:
+        def __reduce__(self):
             raise RuntimeError("never")
 
     with pytest.raises(PackingError, match=r"x\[0\] is a Refuses .*RuntimeError: never"):
         pack_object([Refuses()], name="x")
 
 
-def test_what_cannot_be_read_here_says_why() -> None:
+def test_what_cannot_be_read_here_says_why():
     with pytest.raises(PackingError, match=r"config\.env was packed, but cannot be unpacked here"):
         unpack_object(b"cno_such_module\nname\n.", name="config.env")
     with pytest.raises(PackingError, match="hold an int where packed callbacks were expected"):
         unpack(pack_object(3, name="three"))
 
 
-def test_objects_of_every_kind_come_back() -> None:
+def test_objects_of_every_kind_come_back():
     thing = {"f": functools.partial(max, 3), "xs": (1, [2.5, b"x"])}
     back = unpack_object(pack_object(thing, name="thing"), name="thing")
     assert back["f"](1) == 3
     assert back["xs"] == thing["xs"]
 
 
-def test_modules_frozen_into_python_travel_by_name() -> None:
+def test_modules_frozen_into_python_travel_by_name():
     assert module_not_importable("genericpath") is None
     assert genericpath.__file__ is not None
     assert unpack_object(pack_object(genericpath.exists, name="function"), name="function")(".")

@@ -1,9 +1,6 @@
 """What waits for a complete result is called phase by phase."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,12 +8,12 @@ import pytest
 from callbacks.chain import RESULT_PHASES, ResultPhases
 
 
-def _noting(calls: list[str], name: str) -> Callable[[object], None]:
+def _noting(calls, name):
     return lambda result: calls.append(f"{name} {result}")
 
 
-def test_phases_come_in_their_order_and_functions_in_theirs() -> None:
-    calls: list[str] = []
+def test_phases_come_in_their_order_and_functions_in_theirs():
+    calls = []
     waiting = ResultPhases()
     for phase in reversed(RESULT_PHASES):
         waiting.add(_noting(calls, phase), phase)
@@ -29,8 +26,8 @@ def test_phases_come_in_their_order_and_functions_in_theirs() -> None:
     ]
 
 
-def test_a_function_that_another_one_adds_comes_in_the_next_phase() -> None:
-    calls: list[str] = []
+def test_a_function_that_another_one_adds_comes_in_the_next_phase():
+    calls = []
     waiting = ResultPhases()
     waiting.add(lambda _: waiting.add(lambda _: waiting.add(_noting(calls, "third"))))
     waiting.add(_noting(calls, "saved"), "save")
@@ -43,13 +40,13 @@ def test_a_function_that_another_one_adds_comes_in_the_next_phase() -> None:
 class Queue:
     """What waited before there were phases: one queue, which grows while it is gone through."""
 
-    def __init__(self) -> None:
-        self._waiting: list[Callable[[object], object]] = []
+    def __init__(self):
+        self._waiting = []
 
-    def add(self, function: Callable[[object], object]) -> None:
+    def add(self, function):
         self._waiting.append(function)
 
-    def run(self, result: object) -> None:
+    def run(self, result):
         for function in self._waiting:
             function(result)
 
@@ -57,28 +54,28 @@ class Queue:
 Tree = Sequence["Tree"]
 """A function: those that it adds, without a phase."""
 
-NUM_DEFERRALS: Mapping[str, int] = {"save": 1, "save_last": 2, "report": 3}
+NUM_DEFERRALS = {"save": 1, "save_last": 2, "report": 3}
 """How often each phase's ready-made callbacks added one another before there were phases."""
 
 
-def called(waiting: Queue | ResultPhases, given: Sequence[Tree | str]) -> list[str]:
+def called(waiting, given):
     """The names of functions in the order of the calls.
 
     Args:
         waiting: calls them.
         given: what callbacks add, one entry each: a tree, or the phase that it is for.
     """
-    calls: list[str] = []
+    calls = []
 
-    def grown(name: str, tree: Tree) -> Callable[[object], None]:
-        def call(_: object) -> None:
+    def grown(name, tree):
+        def call(_):
             calls.append(name)
             for index, child in enumerate(tree):
                 waiting.add(grown(f"{name}.{index}", child))
 
         return call
 
-    def deferred(name: str, times: int) -> Callable[[object], None]:
+    def deferred(name, times):
         if not times:
             return lambda _: calls.append(name)
         return lambda _: waiting.add(deferred(name, times - 1))
@@ -95,13 +92,13 @@ def called(waiting: Queue | ResultPhases, given: Sequence[Tree | str]) -> list[s
     return calls
 
 
-def test_without_a_phase_all_is_in_the_order_of_a_single_queue() -> None:
-    twice: Tree = [[[]]]
+def test_without_a_phase_all_is_in_the_order_of_a_single_queue():
+    twice = [[[]]]
     before_and_after = called(ResultPhases(), [twice, "save", twice])
     assert before_and_after == ["0", "2", "0.0", "1", "2.0", "0.0.0", "2.0.0"]
     rng = np.random.default_rng(0)
 
-    def tree(depth: int) -> Tree:
+    def tree(depth):
         return [tree(depth - 1) for _ in range(rng.integers(3))] if depth else []
 
     for _ in range(100):
@@ -111,19 +108,18 @@ def test_without_a_phase_all_is_in_the_order_of_a_single_queue() -> None:
         assert called(ResultPhases(), given) == called(Queue(), given), given
 
 
-def test_what_is_added_in_the_last_phase_still_runs() -> None:
-    calls: list[str] = []
+def test_what_is_added_in_the_last_phase_still_runs():
+    calls = []
     waiting = ResultPhases()
     waiting.add(lambda _: waiting.add(_noting(calls, "after")), "report")
     waiting.run(1)
     assert calls == ["after 1"]
 
 
-def test_a_phase_that_does_not_exist_or_is_over_is_refused() -> None:
+def test_a_phase_that_does_not_exist_or_is_over_is_refused():
     waiting = ResultPhases()
     with pytest.raises(ValueError, match=r"'saving' does not exist; expected one of 'decide'"):
         waiting.add(print, "saving")
-    nothing: Any
     for nothing in ("", [], False):
         with pytest.raises(ValueError, match="does not exist"):
             waiting.add(print, nothing)
@@ -132,7 +128,7 @@ def test_a_phase_that_does_not_exist_or_is_over_is_refused() -> None:
         waiting.run(1)
 
 
-def test_no_phase_can_be_asked_for_when_all_are_over() -> None:
+def test_no_phase_can_be_asked_for_when_all_are_over():
     waiting = ResultPhases()
     waiting.add(lambda _: waiting.add(lambda _: waiting.add(print, "report")), "report")
     with pytest.raises(ValueError, match=r"'report' is over; .*all are over"):

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import pytest
 
 from callbacks import (
@@ -18,12 +15,7 @@ from callbacks import (
 )
 from callbacks.packing import pack, unpack
 from trainer import (
-    Algorithm,
-    EnvRunner,
-    MetricsLogger,
     PPOConfig,
-    RLModule,
-    SingleAgentEpisode,
 )
 
 Chaining = Callable[[Sequence[Any]], Any]
@@ -32,40 +24,38 @@ both = pytest.mark.parametrize("chained", [make_multi_callbacks, MultiCallbacks]
 
 
 class First(DefaultCallbacks):
-    def __init__(self) -> None:
-        self.results: list[Any] = []
+    def __init__(self):
+        self.results = []
 
-    def on_train_result(self, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def on_train_result(self, algorithm, result, **kwargs):
         self.results.append(("first", result, algorithm))
 
 
 class Second(First):
-    def on_train_result(self, result: Any) -> None:  # type: ignore[override]
+    def on_train_result(self, result):
         self.results.append(("second", result))
 
 
 class OldNames(DefaultCallbacks):
-    def on_episode_end(
-        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: Any
-    ) -> None:
+    def on_episode_end(self, *, worker, base_env, policies, episode, env_index):
         self.got = (worker, base_env, policies, episode, env_index)
 
 
-def _arguments(event: str) -> dict[str, Any]:
+def _arguments(event):
     return {name: name for name in EVENTS[event].arguments}
 
 
-def test_the_old_base_class_is_the_new_one() -> None:
+def test_the_old_base_class_is_the_new_one():
     assert DefaultCallbacks is RLlibCallback
 
 
-def test_make_multi_callbacks_returns_a_class() -> None:
+def test_make_multi_callbacks_returns_a_class():
     combined = make_multi_callbacks([First, Second])
     assert issubclass(combined, RLlibCallback)
     assert isinstance(combined(), combined)
 
 
-def test_calling_multi_callbacks_makes_a_callback_object() -> None:
+def test_calling_multi_callbacks_makes_a_callback_object():
     posing = MultiCallbacks([First, Second])
     made = posing()
     assert isinstance(made, DefaultCallbacks)
@@ -74,11 +64,11 @@ def test_calling_multi_callbacks_makes_a_callback_object() -> None:
 
 @both
 @pytest.mark.parametrize("event", EVENTS)
-def test_every_event_reaches_every_member_in_order(chained: Chaining, event: str) -> None:
-    log: list[Any] = []
+def test_every_event_reaches_every_member_in_order(chained, event):
+    log = []
 
-    def member(label: str) -> type:
-        def note(self: Any, **kwargs: Any) -> None:
+    def member(label):
+        def note(self, **kwargs):
             log.append((label, kwargs))
 
         return type(label, (RLlibCallback,), {event: note})
@@ -93,7 +83,7 @@ def test_every_event_reaches_every_member_in_order(chained: Chaining, event: str
 
 
 @both
-def test_members_get_the_arguments_they_name_and_old_names(chained: Chaining) -> None:
+def test_members_get_the_arguments_they_name_and_old_names(chained):
     chain = CallbackChain(CallbackSpec(chained([First, Second, OldNames])))
     chain.fire("on_train_result", **_arguments("on_train_result"))
     chain.fire("on_episode_end", **_arguments("on_episode_end"))
@@ -104,22 +94,22 @@ def test_members_get_the_arguments_they_name_and_old_names(chained: Chaining) ->
 
 
 @both
-def test_events_without_a_member_that_listens_have_no_listener(chained: Chaining) -> None:
+def test_events_without_a_member_that_listens_have_no_listener(chained):
     chain = CallbackChain(CallbackSpec(chained([First, Second])))
     assert {event for event in EVENTS if chain.listens_to(event)} == {"on_train_result"}
     assert len(chain.listeners("on_train_result")) == 2
 
 
 @both
-def test_a_subclass_or_group_overriding_an_event_is_called_itself(chained: Chaining) -> None:
+def test_a_subclass_or_group_overriding_an_event_is_called_itself(chained):
     made = chained([First])()
 
-    class Louder(type(made)):  # type: ignore[misc]
-        def __init__(self) -> None:
+    class Louder(type(made)):
+        def __init__(self):
             self.chain = made.chain
-            self.before: list[Any] = []
+            self.before = []
 
-        def on_train_result(self, **kwargs: Any) -> None:
+        def on_train_result(self, **kwargs):
             self.before.append(kwargs["result"])
             super().on_train_result(**kwargs)
 
@@ -130,16 +120,16 @@ def test_a_subclass_or_group_overriding_an_event_is_called_itself(chained: Chain
 
 
 @both
-def test_members_are_checked_when_they_are_chained(chained: Chaining) -> None:
+def test_members_are_checked_when_they_are_chained(chained):
     class Misspelt(RLlibCallback):
-        def on_episode_ends(self) -> None: ...
+        def on_episode_ends(self): ...
 
     with pytest.raises(CallbackConfigError, match="did you mean `on_episode_end`"):
         chained([First, Misspelt])
 
 
 @both
-def test_chained_classes_can_be_packed(chained: Chaining) -> None:
+def test_chained_classes_can_be_packed(chained):
     chain = CallbackChain(unpack(pack(CallbackSpec(chained([First, Second])))))
     chain.fire("on_train_result", algorithm=1, metrics_logger=2, result=3)
     assert len(chain.listeners("on_train_result")) == 2
@@ -148,35 +138,33 @@ def test_chained_classes_can_be_packed(chained: Chaining) -> None:
 class AnnotatedAsInRLlib(RLlibCallback):
     """Type checkers accept these; mypy runs over this file."""
 
-    def __init__(self) -> None:
-        self.seen: list[int] = []
+    def __init__(self):
+        self.seen = []
 
-    def on_algorithm_init(
-        self, *, algorithm: Algorithm, metrics_logger: MetricsLogger | None = None, **kwargs: Any
-    ) -> None:
+    def on_algorithm_init(self, *, algorithm, metrics_logger=None, **kwargs):
         self.seen.append(algorithm.iteration)
 
     def on_episode_step(
         self,
         *,
-        episode: SingleAgentEpisode,
-        env_runner: EnvRunner | None = None,
-        metrics_logger: MetricsLogger | None = None,
-        env: gymnasium.Env[Any, Any] | None = None,
-        env_index: int,
-        rl_module: RLModule | None = None,
-        **kwargs: Any,
-    ) -> None:
+        episode,
+        env_runner=None,
+        metrics_logger=None,
+        env=None,
+        env_index,
+        rl_module=None,
+        **kwargs,
+    ):
         self.seen.append(len(episode))
 
-    def on_episode_end(self, *, episode: SingleAgentEpisode, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, **kwargs):
         super().on_episode_end(episode=episode, **kwargs)
 
-    def on_train_result(self, *, algorithm: Algorithm, result: dict[str, Any]) -> None:
+    def on_train_result(self, *, algorithm, result):
         result["seen"] = len(self.seen)
 
 
-def test_events_annotated_as_in_rllib_are_called_as_they_are_written() -> None:
+def test_events_annotated_as_in_rllib_are_called_as_they_are_written():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
     with config.callbacks(AnnotatedAsInRLlib).build_algo() as algo:

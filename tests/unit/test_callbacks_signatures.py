@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,38 +12,38 @@ FIRED = {"algorithm": "A", "metrics_logger": "M", "result": "R"}
 class Recorder:
     """Has one callable of every form; each stores what it was given in `seen`."""
 
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+    def __init__(self):
+        self.seen = []
 
-    def positional_style(self, algorithm: Any, result: Any, **kwargs: Any) -> None:
+    def positional_style(self, algorithm, result, **kwargs):
         self.seen.append({"algorithm": algorithm, "result": result, **kwargs})
 
-    def one(self, *, result: Any) -> None:
+    def one(self, *, result):
         self.seen.append({"result": result})
 
-    def __call__(self, metrics_logger: Any) -> None:
+    def __call__(self, metrics_logger):
         self.seen.append({"metrics_logger": metrics_logger})
 
 
-def _logged(function: Callable[..., Any]) -> Callable[..., Any]:
+def _logged(function):
     @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args, **kwargs):
         return function(*args, **kwargs)
 
     return wrapper
 
 
-def _fire(callback: Callable[..., object], event: str = EVENT, **fired: Any) -> object:
+def _fire(callback, event=EVENT, **fired):
     return listener_for(callback, event)(**(fired or FIRED))
 
 
-def test_a_function_gets_just_the_arguments_it_names() -> None:
+def test_a_function_gets_just_the_arguments_it_names():
     assert _fire(lambda result: result) == "R"
     assert _fire(lambda result, algorithm: (algorithm, result)) == ("A", "R")
     assert _fire(lambda: "nothing") == "nothing"
 
 
-def test_a_function_with_kwargs_gets_exactly_the_documented_arguments() -> None:
+def test_a_function_with_kwargs_gets_exactly_the_documented_arguments():
     assert _fire(lambda **kw: kw) == FIRED
     assert _fire(lambda result, **kw: (result, kw)) == (
         "R",
@@ -55,14 +51,14 @@ def test_a_function_with_kwargs_gets_exactly_the_documented_arguments() -> None:
     )
 
 
-def test_old_names_are_given_only_to_those_who_name_them() -> None:
+def test_old_names_are_given_only_to_those_who_name_them():
     assert _fire(lambda trainer: trainer) == "A"
     assert _fire(lambda trainer, **kw: (trainer, kw)) == ("A", FIRED)
     assert _fire(lambda trainer, result: (trainer, result)) == ("A", "R")
     assert _fire(lambda trainer=None, **kw: trainer) == "A"
 
 
-def test_all_old_names_of_an_episode_event_are_derived() -> None:
+def test_all_old_names_of_an_episode_event_are_derived():
     fired = {name: name.upper() for name in EVENTS["on_episode_end"].arguments}
     got = _fire(
         lambda *, episode, worker, base_env, policies, env_index: (
@@ -74,43 +70,43 @@ def test_all_old_names_of_an_episode_event_are_derived() -> None:
     assert got == ("EPISODE", "ENV_RUNNER", "ENV", {"default_policy": "RL_MODULE"}, "ENV_INDEX")
 
 
-def test_parameters_of_the_users_own_with_defaults_keep_them() -> None:
+def test_parameters_of_the_users_own_with_defaults_keep_them():
     assert _fire(lambda result, times=3: (result, times)) == ("R", 3)
 
 
-def test_a_callable_that_takes_everything_is_not_wrapped() -> None:
-    def with_kwargs(result: Any, **kwargs: Any) -> None: ...
+def test_a_callable_that_takes_everything_is_not_wrapped():
+    def with_kwargs(result, **kwargs): ...
 
-    def with_all(algorithm: Any, metrics_logger: Any, result: Any) -> None: ...
+    def with_all(algorithm, metrics_logger, result): ...
 
     assert listener_for(with_kwargs, EVENT) is with_kwargs
     assert listener_for(with_all, EVENT) is with_all
 
 
-def test_every_form_of_callable_is_understood() -> None:
+def test_every_form_of_callable_is_understood():
     recorder = Recorder()
     for callback in (recorder.positional_style, recorder.one, recorder, _logged(recorder.one)):
         _fire(callback)
     assert recorder.seen == [FIRED, {"result": "R"}, {"metrics_logger": "M"}, {"result": "R"}]
 
 
-def test_partials_keep_what_they_fix() -> None:
-    def note(store: list[Any], result: Any, *, times: int) -> None:
+def test_partials_keep_what_they_fix():
+    def note(store, result, *, times):
         store.extend([result] * times)
 
-    store: list[Any] = []
+    store = []
     _fire(functools.partial(note, store, times=2))
     assert store == ["R", "R"]
 
 
-def test_static_and_class_methods_are_understood() -> None:
+def test_static_and_class_methods_are_understood():
     class Tools:
         @staticmethod
-        def static(result: Any) -> Any:
+        def static(result):
             return result
 
         @classmethod
-        def of_class(cls, algorithm: Any) -> Any:
+        def of_class(cls, algorithm):
             return (cls, algorithm)
 
     assert _fire(Tools.static) == "R"
@@ -130,9 +126,7 @@ def test_static_and_class_methods_are_understood() -> None:
         (dict, ["lambda **kwargs"]),
     ],
 )  # fmt: skip
-def test_a_callable_that_cannot_take_the_event_is_refused_with_advice(
-    callback: Callable[..., object], words: list[str]
-) -> None:
+def test_a_callable_that_cannot_take_the_event_is_refused_with_advice(callback, words):
     with pytest.raises(SignatureProblem) as caught:
         listener_for(callback, EVENT)
     for word in words:
@@ -140,16 +134,16 @@ def test_a_callable_that_cannot_take_the_event_is_refused_with_advice(
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_each_event_gives_each_argument_and_each_old_name_by_itself(event: str) -> None:
+def test_each_event_gives_each_argument_and_each_old_name_by_itself(event):
     """A function for every single name of the event, made at run time, gets just that value."""
     entry = EVENTS[event]
-    fired: dict[str, Any] = {name: object() for name in entry.arguments}
+    fired = {name: object() for name in entry.arguments}
     if event == "on_postprocess_trajectory":
         fired["agent_id"], fired["policy_id"] = 1, "p"
         fired["original_batches"] = {1: ("p", "module", "before")}
         fired["policies"] = {"p": "module"}
     for name in (*entry.arguments, *entry.old_arguments):
-        callback: Callable[..., object] = eval(f"lambda {name}: {name}")
+        callback = eval(f"lambda {name}: {name}")
         derive = entry.old_arguments.get(name)
         expected = fired[name] if derive is None else derive(fired)
         assert _fire(callback, event, **fired) == expected

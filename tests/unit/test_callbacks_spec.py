@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import abc
 import pickle
 from collections import deque
-from typing import Any
 
 import pytest
 
@@ -11,37 +8,37 @@ from callbacks import CallbackConfigError, CallbackSpec, RLlibCallback
 
 
 class Counter(RLlibCallback):
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start=0):
         self.count = start
 
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+    def on_episode_end(self, *, episode, **kwargs):
         self.count += 1
 
 
 class NeedsName(RLlibCallback):
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name, size):
         self.name = name
 
 
 class Misspelt(RLlibCallback):
-    def on_episode_ends(self, **kwargs: Any) -> None: ...
+    def on_episode_ends(self, **kwargs): ...
 
-    def on_trian_result(self, **kwargs: Any) -> None: ...
+    def on_trian_result(self, **kwargs): ...
 
 
 class Unfit(RLlibCallback):
-    def on_episode_step(self, *, episod: Any, **kwargs: Any) -> None: ...
+    def on_episode_step(self, *, episod, **kwargs): ...
 
 
 class Duck:
     """No RLlibCallback, but it has the method of an event."""
 
-    def on_sample_end(self, samples: Any) -> None: ...
+    def on_sample_end(self, samples): ...
 
 
 class Abstract(RLlibCallback, abc.ABC):
     @abc.abstractmethod
-    def name(self) -> str: ...
+    def name(self): ...
 
 
 class NothingToCall:
@@ -49,23 +46,23 @@ class NothingToCall:
 
 
 class NotCallableMethod(RLlibCallback):
-    on_sample_end = "later"  # type: ignore[assignment]
+    on_sample_end = "later"
 
 
-def make_counter() -> Counter:
+def make_counter():
     return Counter()
 
 
-def note_result(result: Any) -> None: ...
+def note_result(result): ...
 
 
-def _problems(classes: Any = None, **functions: Any) -> tuple[str, ...]:
+def _problems(classes=None, **functions):
     with pytest.raises(CallbackConfigError) as caught:
         CallbackSpec(classes, functions)
     return caught.value.problems
 
 
-def test_nothing_configured_is_an_empty_spec() -> None:
+def test_nothing_configured_is_an_empty_spec():
     spec = CallbackSpec(None, {"on_train_result": None, "on_sample_end": []})
     assert not spec
     assert spec.classes == ()
@@ -73,14 +70,14 @@ def test_nothing_configured_is_an_empty_spec() -> None:
 
 
 @pytest.mark.parametrize("given", [Counter, Duck, make_counter, lambda: Counter(3), Counter(5)])
-def test_one_class_factory_or_object_is_accepted_alone_and_in_a_list(given: Any) -> None:
+def test_one_class_factory_or_object_is_accepted_alone_and_in_a_list(given):
     assert CallbackSpec(given).classes == (given,)
     assert CallbackSpec([given, Counter]).classes == (given, Counter)
     assert CallbackSpec(deque([Counter, given])).classes == (Counter, given)
 
 
-def test_functions_are_normalised_to_tuples_in_order() -> None:
-    def other(algorithm: Any, **kwargs: Any) -> None: ...
+def test_functions_are_normalised_to_tuples_in_order():
+    def other(algorithm, **kwargs): ...
 
     assert CallbackSpec(None, {"on_train_result": note_result}).functions["on_train_result"] == (
         note_result,
@@ -90,9 +87,9 @@ def test_functions_are_normalised_to_tuples_in_order() -> None:
     assert spec
 
 
-def test_a_spec_cannot_be_changed() -> None:
+def test_a_spec_cannot_be_changed():
     given = [Counter]
-    functions: dict[str, Any] = {"on_train_result": [note_result]}
+    functions = {"on_train_result": [note_result]}
     spec = CallbackSpec(given, functions)
     given.append(Counter)
     functions["on_train_result"].append(note_result)
@@ -102,10 +99,10 @@ def test_a_spec_cannot_be_changed() -> None:
     with pytest.raises(AttributeError, match="cannot be changed"):
         del spec.classes
     with pytest.raises(TypeError):
-        spec.functions["on_train_result"] = ()  # type: ignore[index]
+        spec.functions["on_train_result"] = ()
 
 
-def test_specs_compare_by_content_and_survive_pickle() -> None:
+def test_specs_compare_by_content_and_survive_pickle():
     spec = CallbackSpec([Duck, Counter], {"on_train_result": note_result})
     same = pickle.loads(pickle.dumps(spec))
     assert same == spec
@@ -132,20 +129,20 @@ def test_specs_compare_by_content_and_survive_pickle() -> None:
         (NotCallableMethod, ["NotCallableMethod.on_sample_end is the string 'later'"]),
     ],
 )  # fmt: skip
-def test_an_unfit_entry_is_named_with_what_was_expected(given: Any, words: list[str]) -> None:
+def test_an_unfit_entry_is_named_with_what_was_expected(given, words):
     (problem,) = _problems(given)
     for word in words:
         assert word in problem
 
 
-def test_misspelt_methods_of_a_base_class_are_found_too() -> None:
+def test_misspelt_methods_of_a_base_class_are_found_too():
     class Child(Misspelt):
         pass
 
     assert "`on_episode_ends`" in _problems(Child)[0]
 
 
-def test_attributes_that_are_no_methods_may_start_with_on() -> None:
+def test_attributes_that_are_no_methods_may_start_with_on():
     class Switch(RLlibCallback):
         on_by_default = True
 
@@ -163,15 +160,13 @@ def test_attributes_that_are_no_methods_may_start_with_on() -> None:
         ("on_train_result", print, ["on_train_result: print cannot be called"]),
     ],
 )  # fmt: skip
-def test_an_unfit_function_is_named_with_what_was_expected(
-    event: str, function: Any, words: list[str]
-) -> None:
+def test_an_unfit_function_is_named_with_what_was_expected(event, function, words):
     (problem,) = _problems(None, **{event: function})
     for word in words:
         assert word in problem
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_at_once():
     with pytest.raises(CallbackConfigError) as caught:
         CallbackSpec(
             ["text", NeedsName, Misspelt, Counter],
@@ -186,27 +181,27 @@ def test_all_problems_are_reported_at_once() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_checking_makes_no_object_and_calls_nothing() -> None:
+def test_checking_makes_no_object_and_calls_nothing():
     class Explodes(RLlibCallback):
-        def __init__(self) -> None:
+        def __init__(self):
             raise AssertionError("made while checking")
 
-    def factory() -> RLlibCallback:
+    def factory():
         raise AssertionError("called while checking")
 
     assert len(CallbackSpec([Explodes, factory]).classes) == 2
 
 
-def test_decorated_methods_and_other_descriptors_are_accepted() -> None:
+def test_decorated_methods_and_other_descriptors_are_accepted():
     class Tools(RLlibCallback):
         @staticmethod
-        def on_sample_end(samples: Any) -> None: ...
+        def on_sample_end(samples): ...
 
         @classmethod
-        def on_train_result(cls, result: Any) -> None: ...
+        def on_train_result(cls, result): ...
 
         @property
-        def on_evaluate_start(self) -> Any:
+        def on_evaluate_start(self):
             return lambda algorithm: None
 
     assert CallbackSpec(Tools).classes == (Tools,)

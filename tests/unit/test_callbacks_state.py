@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum
 import logging
 import math
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,37 +23,37 @@ from checkpoints.codec import decode, encode
 
 
 class Tally(RLlibCallback):
-    def __init__(self, label: str = "", start: int = 0) -> None:
+    def __init__(self, label="", start=0):
         self.label = label
         self.count = start
-        self.history: list[int] = []
+        self.history = []
 
-    def on_train_result(self, **kwargs: Any) -> None:
+    def on_train_result(self, **kwargs):
         self.count += 1
         self.history.append(self.count)
 
 
 class Other(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.weights = np.zeros(3, np.float32)
 
 
 class WithLock(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.lock = threading.Lock()
         self.nested = [{"lock": self.lock}]
         self.count = 4
 
 
 class OwnState(RLlibCallback):
-    def __init__(self) -> None:
+    def __init__(self):
         self.lock = threading.Lock()
-        self.restored: Any = None
+        self.restored = None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"kept": 1}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.restored = state
 
 
@@ -65,21 +62,21 @@ class Slotted:
 
     __slots__ = ("count", "unset")
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 1
 
-    def on_sample_end(self) -> None: ...
+    def on_sample_end(self): ...
 
 
 class Stateless(RLlibCallback):
-    def on_sample_end(self, **kwargs: Any) -> None: ...
+    def on_sample_end(self, **kwargs): ...
 
 
 class Colour(enum.IntEnum):
     RED = 1
 
 
-RESULT: dict[str, Any] = {"algorithm": None, "metrics_logger": None, "result": {}}
+RESULT = {"algorithm": None, "metrics_logger": None, "result": {}}
 
 _leaves = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -100,7 +97,7 @@ _plain = st.recursive(
 
 
 @given(_plain)
-def test_plain_data_is_copied_exactly_and_a_checkpoint_can_hold_it(value: Any) -> None:
+def test_plain_data_is_copied_exactly_and_a_checkpoint_can_hold_it(value):
     copied = plain_copy(value)
     assert encode(copied) == encode(value)
     assert type(decode(encode(copied))) is type(value)
@@ -117,7 +114,7 @@ def test_plain_data_is_copied_exactly_and_a_checkpoint_can_hold_it(value: Any) -
         np.zeros((2,), dtype=[("x", "f4"), ("y", "i8")]),
     ],
 )
-def test_arrays_keep_dtype_bytes_and_memory_order_and_share_nothing(array: Any) -> None:
+def test_arrays_keep_dtype_bytes_and_memory_order_and_share_nothing(array):
     copied = plain_copy(array)
     assert type(copied) is type(array)
     assert copied.dtype == array.dtype
@@ -136,19 +133,19 @@ def test_arrays_keep_dtype_bytes_and_memory_order_and_share_nothing(array: Any) 
         ({(1, Colour.RED)}, "an element of x"),
     ],
 )
-def test_what_is_not_plain_is_named_by_its_path(value: Any, words: str) -> None:
+def test_what_is_not_plain_is_named_by_its_path(value, words):
     with pytest.raises(NotPlainError, match=words):
         plain_copy(value, path="x")
 
 
-def test_data_that_contains_itself_is_refused_not_followed_forever() -> None:
-    loop: list[Any] = [1]
+def test_data_that_contains_itself_is_refused_not_followed_forever():
+    loop = [1]
     loop.append(loop)
     with pytest.raises(NotPlainError, match="contains itself"):
         plain_copy(loop, path="loop")
 
 
-def test_state_is_a_snapshot_and_restores_into_a_new_chain() -> None:
+def test_state_is_a_snapshot_and_restores_into_a_new_chain():
     spec = CallbackSpec(Tally)
     chain = CallbackChain(spec)
     chain.fire("on_train_result", **RESULT)
@@ -165,7 +162,7 @@ def test_state_is_a_snapshot_and_restores_into_a_new_chain() -> None:
     assert entry["state"]["history"] == [1]
 
 
-def test_two_objects_of_one_class_keep_their_own_states() -> None:
+def test_two_objects_of_one_class_keep_their_own_states():
     spec = CallbackSpec([Tally("a", 1), lambda: Tally("b", 10), Tally("c", 100)])
     chain = CallbackChain(spec)
     chain.objects[1].count = 11
@@ -175,9 +172,7 @@ def test_two_objects_of_one_class_keep_their_own_states() -> None:
     assert [(o.label, o.count) for o in restored.objects] == [("a", 1), ("b", 11), ("c", 102)]
 
 
-def test_states_find_their_class_when_another_callback_was_put_in_front(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_states_find_their_class_when_another_callback_was_put_in_front(caplog):
     chain = CallbackChain(CallbackSpec([Tally("x", 5), Tally("y", 6)]))
     restored = CallbackChain(CallbackSpec([Other, Tally, Tally]))
     with caplog.at_level(logging.WARNING):
@@ -189,7 +184,7 @@ def test_states_find_their_class_when_another_callback_was_put_in_front(
     assert "Tally" not in record.message
 
 
-def test_a_state_without_an_object_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_state_without_an_object_is_named(caplog):
     state = CallbackChain(CallbackSpec([Tally, Other])).get_state()
     with caplog.at_level(logging.WARNING):
         CallbackChain(CallbackSpec(Tally)).set_state(state)
@@ -198,14 +193,14 @@ def test_a_state_without_an_object_is_named(caplog: pytest.LogCaptureFixture) ->
     assert "Other" in record.message
 
 
-def test_matching_states_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_matching_states_say_nothing(caplog):
     spec = CallbackSpec([Tally, Other])
     with caplog.at_level(logging.DEBUG):
         CallbackChain(spec).set_state(CallbackChain(spec).get_state())
     assert caplog.records == []
 
 
-def test_a_class_of_the_script_is_the_same_class_when_it_is_imported() -> None:
+def test_a_class_of_the_script_is_the_same_class_when_it_is_imported():
     saved = [{"class": "__main__.A", "state": 1}, {"class": "run.B", "state": 2}]
     matches = matched_states(saved, ["run.A", "__main__.B"])
     assert matches.pairs == {0: 1, 1: 2}
@@ -213,14 +208,12 @@ def test_a_class_of_the_script_is_the_same_class_when_it_is_imported() -> None:
     assert matched_states(saved[:1], ["run.BA"]).pairs == {}
 
 
-def test_exact_names_are_matched_before_names_of_the_script() -> None:
+def test_exact_names_are_matched_before_names_of_the_script():
     saved = [{"class": "__main__.A", "state": 1}, {"class": "run.A", "state": 2}]
     assert matched_states(saved, ["run.A", "__main__.A"]).pairs == {0: 2, 1: 1}
 
 
-def test_attributes_that_are_not_plain_are_left_out_and_named_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_attributes_that_are_not_plain_are_left_out_and_named_once(caplog):
     chain = CallbackChain(CallbackSpec([WithLock, WithLock]))  # a class, so nothing is copied
     with caplog.at_level(logging.WARNING):
         states = [chain.get_state() for _ in range(3)]
@@ -233,9 +226,7 @@ def test_attributes_that_are_not_plain_are_left_out_and_named_once(
     assert "Override get_state" in texts[0]
 
 
-def test_an_attribute_that_stops_being_plain_later_is_named_then(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_attribute_that_stops_being_plain_later_is_named_then(caplog):
     chain = CallbackChain(CallbackSpec(Tally))
     with caplog.at_level(logging.WARNING):
         chain.get_state()
@@ -245,9 +236,7 @@ def test_an_attribute_that_stops_being_plain_later_is_named_then(
     assert "`label`" in caplog.text
 
 
-def test_a_class_with_its_own_state_is_asked_and_not_warned_about(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_class_with_its_own_state_is_asked_and_not_warned_about(caplog):
     chain = CallbackChain(CallbackSpec(OwnState))
     with caplog.at_level(logging.WARNING):
         state = chain.get_state()
@@ -256,7 +245,7 @@ def test_a_class_with_its_own_state_is_asked_and_not_warned_about(
     assert caplog.records == []
 
 
-def test_objects_with_slots_and_without_base_class_have_state() -> None:
+def test_objects_with_slots_and_without_base_class_have_state():
     chain = CallbackChain(CallbackSpec(Slotted))
     assert chain.has_state()
     chain.objects[0].count = 7
@@ -273,7 +262,7 @@ class Frozen(RLlibCallback):
     seen: list[int] = dataclasses.field(default_factory=list)
 
 
-def test_a_frozen_dataclass_can_be_restored() -> None:
+def test_a_frozen_dataclass_can_be_restored():
     chain = CallbackChain(CallbackSpec(Frozen()))
     chain.objects[0].seen.append(3)
     restored = CallbackChain(CallbackSpec(Frozen(scale=2.0)))
@@ -281,7 +270,7 @@ def test_a_frozen_dataclass_can_be_restored() -> None:
     assert restored.objects[0] == Frozen(0.5, [3])
 
 
-def test_restoring_keeps_attributes_that_the_state_does_not_know() -> None:
+def test_restoring_keeps_attributes_that_the_state_does_not_know():
     chain = CallbackChain(CallbackSpec(Tally))
     state = chain.get_state()
     del state["objects"][0]["state"]["history"]
@@ -302,29 +291,29 @@ def test_restoring_keeps_attributes_that_the_state_does_not_know() -> None:
         (make_multi_callbacks([Stateless, Tally]), True),
     ],
 )
-def test_has_state_tells_cheaply_whether_there_is_any(classes: Any, expected: bool) -> None:
+def test_has_state_tells_cheaply_whether_there_is_any(classes, expected):
     assert CallbackChain(CallbackSpec(classes)).has_state() is expected
 
 
-def test_has_state_notices_attributes_that_appear_later() -> None:
+def test_has_state_notices_attributes_that_appear_later():
     chain = CallbackChain(CallbackSpec(Stateless))
     chain.objects[0].seen = 1
     assert chain.has_state()
 
 
 class HandsOutItsList(RLlibCallback):
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
+    def __init__(self):
+        self.seen = []
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"seen": self.seen}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.seen = state["seen"]
 
 
 @pytest.mark.parametrize("first", [1, collections.OrderedDict(plain=False)])
-def test_a_state_of_a_class_of_its_own_shares_nothing_with_the_object(first: Any) -> None:
+def test_a_state_of_a_class_of_its_own_shares_nothing_with_the_object(first):
     chain = CallbackChain(CallbackSpec([HandsOutItsList]))
     chain.objects[0].seen.append(first)
     before = chain.get_state()
@@ -335,12 +324,12 @@ def test_a_state_of_a_class_of_its_own_shares_nothing_with_the_object(first: Any
         chain.objects[0].seen.append(3)
 
 
-def test_a_state_method_that_raises_is_named() -> None:
+def test_a_state_method_that_raises_is_named():
     class Broken(RLlibCallback):
-        def get_state(self) -> dict[str, Any]:
+        def get_state(self):
             return {"x": math.sqrt(-1)}
 
-        def set_state(self, state: dict[str, Any]) -> None:
+        def set_state(self, state):
             raise KeyError("x")
 
     chain = CallbackChain(CallbackSpec(Broken), where="env runner 1")

@@ -1,13 +1,10 @@
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from callbacks import views
 
-VIEWS: dict[Any, str] = {
+VIEWS = {
     views.AlgorithmView: "training_iteration config metrics env_runner_group eval_env_runner_group "
     "evaluate save_to_path finish_saving get_module get_weights after_train_result is_stopped",
     views.ConfigView: "in_evaluation",
@@ -26,13 +23,13 @@ VIEWS: dict[Any, str] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_object_with_all_members_satisfies_its_view(view: Any) -> None:
+def test_an_object_with_all_members_satisfies_its_view(view):
     members = dict.fromkeys(VIEWS[view].split(), 0)
     assert isinstance(SimpleNamespace(**members), view)
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_an_object_without_one_member_does_not(view: Any) -> None:
+def test_an_object_without_one_member_does_not(view):
     members = [name for name in VIEWS[view].split() if not name.startswith("__")]
     for missing in members:
         others = {name: 0 for name in [*members, "__len__"] if name != missing}
@@ -40,7 +37,7 @@ def test_an_object_without_one_member_does_not(view: Any) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_member_says_what_it_gives(view: Any) -> None:
+def test_every_member_says_what_it_gives(view):
     assert view.__doc__
     for name in VIEWS[view].split():
         assert vars(view)[name].__doc__

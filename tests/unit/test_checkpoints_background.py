@@ -1,7 +1,5 @@
 """Saving in the background: which state is saved, who waits for whom, how failures are told."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
@@ -11,7 +9,6 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,35 +32,33 @@ ROOT = Path(__file__).parents[2]
 class Weights(Checkpointable):
     """Shows its live array, and keeps a list of what was saved."""
 
-    def __init__(self, value: float = 0.0) -> None:
+    def __init__(self, value=0.0):
         self.array = np.full((300, 2), value, np.float32)
-        self.saved: list[str] = []
+        self.saved = []
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {"array": self.array, "turned": self.array.T[::-1]}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.array[:] = state["array"]
 
-    def _on_checkpoint_saved(self, path: str) -> None:
+    def _on_checkpoint_saved(self, path):
         assert threading.current_thread() is threading.main_thread()
         self.saved.append(Path(path).name)
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+def disk(monkeypatch):
     return SlowDisk.mount(monkeypatch)
 
 
-def saved_value(path: Path) -> float:
+def saved_value(path):
     values = set(read_checkpoint(path).components["state"]["array"].ravel().tolist())
     (value,) = values
     return float(value)
 
 
-def test_the_state_of_the_call_is_saved_while_the_object_goes_on(
-    tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_the_state_of_the_call_is_saved_while_the_object_goes_on(tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "blocking")
     path = weights.save_to_path(tmp_path / "background", background=True)
@@ -82,7 +77,7 @@ def test_the_state_of_the_call_is_saved_while_the_object_goes_on(
     assert saved_value(tmp_path / "background") == 1.0
 
 
-def test_without_a_place_a_temporary_one_is_taken(disk: SlowDisk) -> None:
+def test_without_a_place_a_temporary_one_is_taken(disk):
     disk.open()
     weights = Weights(3.0)
     path = Path(weights.save_to_path(background=True))
@@ -91,9 +86,7 @@ def test_without_a_place_a_temporary_one_is_taken(disk: SlowDisk) -> None:
 
 
 @pytest.mark.parametrize("background", [True, False])
-def test_the_next_save_waits_and_takes_its_copy_afterwards(
-    background: bool, tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_the_next_save_waits_and_takes_its_copy_afterwards(background, tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "same", background=True)
     weights.array[:] = 2.0
@@ -106,7 +99,7 @@ def test_the_next_save_waits_and_takes_its_copy_afterwards(
     assert [path.name for path in tmp_path.iterdir()] == ["same"]
 
 
-def test_restoring_waits_for_the_save(tmp_path: Path, disk: SlowDisk) -> None:
+def test_restoring_waits_for_the_save(tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c", background=True)
     weights.array[:] = 2.0
@@ -115,9 +108,9 @@ def test_restoring_waits_for_the_save(tmp_path: Path, disk: SlowDisk) -> None:
     assert weights.array[0, 0] == 1.0
 
 
-def test_a_state_that_cannot_be_saved_is_told_at_once(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_saved_is_told_at_once(tmp_path):
     class Odd(Checkpointable):
-        def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        def get_state(self, components=None, *, not_components=None):
             return {"file": object()}
 
     odd = Odd()
@@ -131,9 +124,7 @@ def test_a_state_that_cannot_be_saved_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["finish_saving", "save_to_path", "restore_from_path"])
-def test_a_failure_is_raised_once_in_the_main_thread(
-    when: str, tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_a_failure_is_raised_once_in_the_main_thread(when, tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c")
     disk.failure = OSError(28, "No space left on device")
@@ -154,11 +145,9 @@ def test_a_failure_is_raised_once_in_the_main_thread(
 
 
 @pytest.mark.parametrize("failure", [None, MemoryError(), KeyError("odd")])
-def test_whoever_asked_hears_it_instead(
-    failure: BaseException | None, tmp_path: Path, disk: SlowDisk
-) -> None:
+def test_whoever_asked_hears_it_instead(failure, tmp_path, disk):
     weights = Weights()
-    heard: list[Any] = []
+    heard = []
     disk.failure = failure
     disk.open()
     weights.save_to_path(tmp_path / "c", background=True, when_over=heard.append)
@@ -172,16 +161,14 @@ def test_whoever_asked_hears_it_instead(
         assert weights.saved == []
 
 
-def test_nobody_can_be_told_of_a_blocking_save(tmp_path: Path) -> None:
+def test_nobody_can_be_told_of_a_blocking_save(tmp_path):
     with pytest.raises(TypeError, match="Add `background=True`"):
         Weights().save_to_path(tmp_path / "c", when_over=print)
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_written_is_read_back_and_compared(
-    tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def spoil(path: Any) -> Any:
+def test_what_was_written_is_read_back_and_compared(tmp_path, disk, monkeypatch):
+    def spoil(path):
         file = files_of(Path(path)) / "state.state"
         file.write_bytes(file.read_bytes()[:-1] + b"!")
         return verify(path)
@@ -195,10 +182,8 @@ def test_what_was_written_is_read_back_and_compared(
     assert weights.saved == []
 
 
-def test_without_a_thread_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Any) -> None:
+def test_without_a_thread_nothing_is_written(tmp_path, monkeypatch):
+    def refuse(self):
         raise RuntimeError("can't start new thread")
 
     weights = Weights(1.0)
@@ -216,12 +201,10 @@ def test_without_a_thread_nothing_is_written(
 # ---- interrupts, copies, forks, the end
 
 
-def test_an_interrupt_while_starting_leaves_no_save_without_an_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_starting_leaves_no_save_without_an_owner(tmp_path, monkeypatch):
     start = threading.Thread.start
 
-    def interrupted(self: threading.Thread) -> None:
+    def interrupted(self):
         start(self)
         raise KeyboardInterrupt
 
@@ -238,7 +221,7 @@ def test_an_interrupt_while_starting_leaves_no_save_without_an_owner(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_waiting_can_be_interrupted_and_begun_again(tmp_path: Path, disk: SlowDisk) -> None:
+def test_waiting_can_be_interrupted_and_begun_again(tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c", background=True)
     assert wait_until(lambda: disk.num_held == 1)
@@ -253,7 +236,7 @@ def test_waiting_can_be_interrupted_and_begun_again(tmp_path: Path, disk: SlowDi
     assert weights.saved == ["c"]
 
 
-def test_a_copy_has_nothing_under_way(tmp_path: Path, disk: SlowDisk) -> None:
+def test_a_copy_has_nothing_under_way(tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c", background=True)
     for copied in (copy.deepcopy(weights), pickle.loads(pickle.dumps(weights))):
@@ -266,7 +249,7 @@ def test_a_copy_has_nothing_under_way(tmp_path: Path, disk: SlowDisk) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")
-def test_a_forked_process_leaves_the_save_to_its_parent(tmp_path: Path, disk: SlowDisk) -> None:
+def test_a_forked_process_leaves_the_save_to_its_parent(tmp_path, disk):
     weights = Weights(1.0)
     weights.save_to_path(tmp_path / "c", background=True)
     with warnings.catch_warnings():
@@ -301,7 +284,7 @@ print("end of the program", flush=True)
 """
 
 
-def test_the_end_of_the_program_waits_and_tells_what_failed(tmp_path: Path) -> None:
+def test_the_end_of_the_program_waits_and_tells_what_failed(tmp_path):
     (tmp_path / "file").touch()
     paths = [str(tmp_path / "c"), str(tmp_path / "file" / "c")]
     ended = subprocess.run(

@@ -1,7 +1,5 @@
 """encode/decode: exact by type and bytes, deterministic, refusing what is not plain data."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import datetime as dt
@@ -12,7 +10,6 @@ import struct
 import sys
 import time
 import uuid
-from typing import Any
 
 import numpy as np
 import ormsgpack
@@ -24,7 +21,7 @@ from checkpoints import CheckpointCorruptError, StateError, decode, encode
 from checkpoints.codec import encode_split
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left, right):
     """Equal by type, order and bits, recursively."""
     if type(left) is not type(right):
         return False
@@ -48,24 +45,24 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def round_trip(value: Any) -> Any:
+def round_trip(value):
     return decode(encode(value))
 
 
-def message(tree: Any, memory: bytes = b"") -> bytes:
+def message(tree, memory=b""):
     """Bytes of our layout around any tree, for hostile input."""
     packed = tree if isinstance(tree, bytes) else ormsgpack.packb(tree)
     return b"LTstate\x01" + struct.pack("<Q", len(packed)) + packed + memory
 
 
-def array_entry(dtype: Any, shape: Any, order: Any = "C") -> ormsgpack.Ext:
+def array_entry(dtype, shape, order="C"):
     return ormsgpack.Ext(5, ormsgpack.packb([dtype, shape, order]))
 
 
 # --- known answers -------------------------------------------------------------------------------
 
 
-def test_bytes_of_a_small_state_never_change() -> None:
+def test_bytes_of_a_small_state_never_change():
     state = {"w": np.array([1.0, -0.0], "<f4"), "t": (1, "a"), 2: {3}, "n": None}
     tree = bytes.fromhex(
         "99 c70004"  # a dict with other keys than text is a list of nine: marker, keys and values
@@ -78,7 +75,7 @@ def test_bytes_of_a_small_state_never_change() -> None:
     assert encode(state) == b"LTstate\x01" + struct.pack("<Q", len(tree)) + tree + memory
 
 
-def test_memory_of_an_array_stands_unchanged_at_the_end() -> None:
+def test_memory_of_an_array_stands_unchanged_at_the_end():
     array = np.arange(6, dtype=">i2").reshape(2, 3)
     assert encode(array).endswith(array.tobytes())
 
@@ -92,14 +89,14 @@ ALIGNED = np.dtype([("a", "i1"), ("b", "f8")], align=True)
 ODD_OFFSETS = np.dtype({"names": ["a"], "formats": ["<i2"], "offsets": [5], "itemsize": 9})
 
 
-DTYPES: list[Any] = [
+DTYPES = [
     *("?", "i1", "u8", "<i4", ">i4", "e", ">e", "f4", ">f8", "F", "D", "g", "q", "Q", "l"),
     *("S3", "<U2", ">U2", "V5", "M8[ns]", "m8[25s]", ">M8[D]", NESTED, ALIGNED, ODD_OFFSETS),
 ]
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
-def test_arrays_of_every_dtype_and_shape_return(shape: tuple[int, ...]) -> None:
+def test_arrays_of_every_dtype_and_shape_return(shape):
     for dtype in map(np.dtype, DTYPES):
         memory = np.random.default_rng(1).bytes(dtype.itemsize * math.prod(shape))
         if dtype.kind == "U":
@@ -113,14 +110,14 @@ def test_arrays_of_every_dtype_and_shape_return(shape: tuple[int, ...]) -> None:
         assert back.flags.writeable
 
 
-def test_nan_payloads_and_signed_zeros_keep_their_bits() -> None:
+def test_nan_payloads_and_signed_zeros_keep_their_bits():
     bits = np.array([0x7FC00001, 0xFFC12345, 0x7F800001, 0x80000000], np.uint32)
     assert round_trip(bits.view(np.float32)).view(np.uint32).tolist() == bits.tolist()
     payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000ABCDEF))[0]
     assert same(round_trip([payload, -0.0]), [payload, -0.0])
 
 
-def test_fortran_order_is_kept_and_strided_input_is_not() -> None:
+def test_fortran_order_is_kept_and_strided_input_is_not():
     fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     strided = np.arange(20.0).reshape(4, 5)[::2, ::-2]
     assert round_trip(fortran).flags.f_contiguous
@@ -129,7 +126,7 @@ def test_fortran_order_is_kept_and_strided_input_is_not() -> None:
     assert np.array_equal(round_trip(strided), strided)
 
 
-def test_decoded_arrays_are_independent_copies() -> None:
+def test_decoded_arrays_are_independent_copies():
     array = np.zeros(3)
     array.flags.writeable = False
     data = encode(array)
@@ -159,11 +156,11 @@ SCALARS = [
 
 
 @pytest.mark.parametrize("value", SCALARS, ids=lambda value: type(value).__name__)
-def test_numpy_scalar_keeps_its_type(value: np.generic) -> None:
+def test_numpy_scalar_keeps_its_type(value):
     assert same(round_trip(value), value)
 
 
-def test_structured_scalar_stays_as_writable_as_it_was() -> None:
+def test_structured_scalar_stays_as_writable_as_it_was():
     record = np.zeros(1, [("a", "i4"), ("b", "f8")])[0]
     back = round_trip(record)
     back["a"] = 3
@@ -175,7 +172,7 @@ def test_structured_scalar_stays_as_writable_as_it_was() -> None:
     "value",
     [0, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 2**127 + 1, -(2**200)],
 )
-def test_int_of_any_size_returns(value: int) -> None:
+def test_int_of_any_size_returns(value):
     assert same(
         round_trip([value, [value], {"a": value, value: value}]),
         [value, [value], {"a": value, value: value}],
@@ -202,7 +199,7 @@ def test_int_of_any_size_returns(value: int) -> None:
     ],
     ids=lambda value: type(value).__name__,  # a set is written in another order every time
 )
-def test_containers_and_keys_return_with_type_and_order(value: Any) -> None:
+def test_containers_and_keys_return_with_type_and_order(value):
     assert same(round_trip(value), value)
 
 
@@ -242,7 +239,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=150)
 @given(VALUES)
-def test_every_value_returns_and_encodes_to_the_same_bytes_again(value: Any) -> None:
+def test_every_value_returns_and_encodes_to_the_same_bytes_again(value):
     data = encode(value)
     back = decode(data)
     assert same(back, value)
@@ -251,9 +248,7 @@ def test_every_value_returns_and_encodes_to_the_same_bytes_again(value: Any) -> 
 
 
 @given(st.lists(KEYS, max_size=8, unique_by=encode), st.randoms())
-def test_equal_sets_give_equal_bytes_whatever_their_history(
-    members: list[Any], random: Any
-) -> None:
+def test_equal_sets_give_equal_bytes_whatever_their_history(members, random):
     shuffled = members.copy()
     random.shuffle(shuffled)
     grown = set(range(1000)) if not members else {object()}
@@ -263,7 +258,7 @@ def test_equal_sets_give_equal_bytes_whatever_their_history(
         assert encode(grown) == encode(set(members))
 
 
-def test_bytes_differ_where_types_differ() -> None:
+def test_bytes_differ_where_types_differ():
     variants = [
         [1],
         (1,),
@@ -347,28 +342,28 @@ NOT_PLAIN = [
 
 
 @pytest.mark.parametrize("value", NOT_PLAIN, ids=lambda value: type(value).__name__)
-def test_what_is_not_plain_data_is_refused_with_its_place(value: Any) -> None:
+def test_what_is_not_plain_data_is_refused_with_its_place(value):
     with pytest.raises(StateError, match=r"^state\['a'\]\[3\]: .* cannot be saved") as caught:
         encode({"a": [0, 1, 2, value]})
     assert "In get_state(), " in str(caught.value)
     assert isinstance(caught.value, TypeError)
 
 
-def test_refused_keys_and_members_are_named() -> None:
+def test_refused_keys_and_members_are_named():
     with pytest.raises(StateError, match=r"^learner\['x'\]<key a Color>: "):
         encode({"x": {Color.RED: 1}}, name="learner")
     with pytest.raises(StateError, match=r"^state<member a UUID>: "):
         encode({uuid.UUID(int=1)})
 
 
-def test_ormsgpack_alone_would_have_accepted_these() -> None:
+def test_ormsgpack_alone_would_have_accepted_these():
     """Negative control: without the exact types, dates would silently come back as texts."""
     raw = ormsgpack.packb({"a": [dt.date(2020, 1, 1), Name("a"), Point()]})
     assert ormsgpack.unpackb(raw) == {"a": ["2020-01-01", "a", {"x": 1}]}
 
 
-def test_state_that_holds_itself_is_refused() -> None:
-    state: list[Any] = []
+def test_state_that_holds_itself_is_refused():
+    state = []
     state.append(state)
     with pytest.raises(StateError, match="holds itself"):
         encode(state)
@@ -377,8 +372,8 @@ def test_state_that_holds_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     "wrap", [lambda v: [v], lambda v: (v,), lambda v: {"a": v}, lambda v: {1: v}]
 )
-def test_nesting_is_possible_up_to_the_limit_exactly(wrap: Any) -> None:
-    value: Any = 0
+def test_nesting_is_possible_up_to_the_limit_exactly(wrap):
+    value = 0
     for _ in range(100):
         value = wrap(value)
     assert same(round_trip(value), value)
@@ -488,12 +483,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_bytes_are_refused_by_name(data: bytes) -> None:
+def test_hostile_bytes_are_refused_by_name(data):
     with pytest.raises(CheckpointCorruptError):
         decode(data)
 
 
-def test_what_readers_refuse_is_not_written() -> None:
+def test_what_readers_refuse_is_not_written():
     wide = np.zeros((2**20, 0))
     assert same(round_trip([wide, wide]), [wide, wide])
     with pytest.raises(StateError, match=r"state\[2\]: .* more than 2,097,152 items"):
@@ -507,7 +502,7 @@ def test_what_readers_refuse_is_not_written() -> None:
     assert round_trip(equal) == equal
 
 
-def test_hostile_helpers_build_valid_bytes_when_nothing_is_wrong() -> None:
+def test_hostile_helpers_build_valid_bytes_when_nothing_is_wrong():
     """Negative control: what the table above varies is accepted without the variation."""
     assert decode(message(array_entry("<f8", [2]), bytes(16))).tolist() == [0.0, 0.0]
     assert decode(message([ormsgpack.Ext(4, b""), 1, 2])) == {1: 2}
@@ -515,7 +510,7 @@ def test_hostile_helpers_build_valid_bytes_when_nothing_is_wrong() -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60), st.binary(max_size=20))
-def test_random_bytes_decode_or_are_refused_by_name(tree: bytes, memory: bytes) -> None:
+def test_random_bytes_decode_or_are_refused_by_name(tree, memory):
     try:
         decode(message(tree, memory))
     except CheckpointCorruptError:
@@ -526,7 +521,7 @@ SIZES = [0, 1, 2, 3, 4, 8, 15, 16, 17, 31, 32, 255, 256, 65535, 65536]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_lengths_of_every_msgpack_field_return(size: int) -> None:
+def test_lengths_of_every_msgpack_field_return(size):
     value = {
         "list": [1.5] * size,
         "text": "a" * size,
@@ -541,12 +536,10 @@ def test_lengths_of_every_msgpack_field_return(size: int) -> None:
 @pytest.mark.parametrize(
     "name", ["huge list", "huge map", "huge ext", "two messages", "nested maps"]
 )
-def test_sizes_are_added_up_before_ormsgpack_sees_the_message(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_are_added_up_before_ormsgpack_sees_the_message(name, monkeypatch):
     """Releases up to 1.12 allocate what a header announces, and never free it after an error."""
 
-    def fail(*args: Any, **kwargs: Any) -> None:
+    def fail(*args, **kwargs):
         raise AssertionError("ormsgpack was called")
 
     monkeypatch.setattr(ormsgpack, "unpackb", fail)
@@ -555,7 +548,7 @@ def test_sizes_are_added_up_before_ormsgpack_sees_the_message(
         decode({**HOSTILE, "nested maps": nested}[name])
 
 
-def test_every_truncation_is_refused() -> None:
+def test_every_truncation_is_refused():
     data = encode({"a": [1, (2.5, "x")], "w": np.arange(3), 2**70: {1, 2}})
     for end in range(len(data)):
         with pytest.raises(CheckpointCorruptError):
@@ -565,7 +558,7 @@ def test_every_truncation_is_refused() -> None:
 # --- cost ----------------------------------------------------------------------------------------
 
 
-def test_encoding_twenty_arrays_takes_well_under_two_milliseconds() -> None:
+def test_encoding_twenty_arrays_takes_well_under_two_milliseconds():
     state = {f"w{i}": np.ones(10_000, np.float32) for i in range(20)}
     durations = []
     for _ in range(20):
@@ -575,7 +568,7 @@ def test_encoding_twenty_arrays_takes_well_under_two_milliseconds() -> None:
     assert min(durations) < 0.002
 
 
-def test_parts_show_the_memory_of_contiguous_arrays_without_a_copy() -> None:
+def test_parts_show_the_memory_of_contiguous_arrays_without_a_copy():
     array = np.zeros((100, 100))
     for variant in (array, array.T):
         part = encode_split(variant).parts[1]

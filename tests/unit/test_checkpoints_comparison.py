@@ -1,10 +1,6 @@
 """What differs between two checkpoints is named by place, and measured where it can be."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,12 +36,12 @@ NAN = float("nan")
         (2**1030, 2**1030, []),
     ],
 )
-def test_differences_of_plain_data(first: Any, second: Any, expected: list[Any]) -> None:
+def test_differences_of_plain_data(first, second, expected):
     found = [(item.path, item.text, item.max_abs) for item in differences(first, second)]
     assert found == expected
 
 
-def test_whole_numbers_beyond_floats_have_no_distance() -> None:
+def test_whole_numbers_beyond_floats_have_no_distance():
     (found,) = differences(2**2000, 2**2001)
     assert found.max_abs is None
     assert len(found.text) < 140
@@ -70,7 +66,7 @@ def test_whole_numbers_beyond_floats_have_no_distance() -> None:
         ),
     ],
 )
-def test_differences_of_arrays(first: Any, second: Any, text: str, max_abs: float | None) -> None:
+def test_differences_of_arrays(first, second, text, max_abs):
     (found,) = differences({"w": first}, {"w": second})
     assert found.path == "w"
     assert found.text.startswith(text)
@@ -82,7 +78,7 @@ def test_differences_of_arrays(first: Any, second: Any, text: str, max_abs: floa
     assert list(differences(first, first.copy(order="A"))) == []
 
 
-def test_checkpoints_are_compared_component_by_component(tmp_path: Path) -> None:
+def test_checkpoints_are_compared_component_by_component(tmp_path):
     same = {"a": np.ones(2)}
     first = write_checkpoint(
         tmp_path / "first",
@@ -110,7 +106,7 @@ def test_checkpoints_are_compared_component_by_component(tmp_path: Path) -> None
     assert not found.is_equal
 
 
-def test_metadata_alone_do_not_make_a_difference(tmp_path: Path) -> None:
+def test_metadata_alone_do_not_make_a_difference(tmp_path):
     paths = [
         write_checkpoint(tmp_path / str(time), components={"a": 1}, metadata={"time": time})
         for time in (1, 2)
@@ -120,7 +116,7 @@ def test_metadata_alone_do_not_make_a_difference(tmp_path: Path) -> None:
     assert found.metadata == (Difference("time", "1 -> 2", 1.0),)
 
 
-def test_pickled_code_alone_does_not_make_a_difference(tmp_path: Path) -> None:
+def test_pickled_code_alone_does_not_make_a_difference(tmp_path):
     paths = [
         write_checkpoint(
             tmp_path / str(value), components={"a": 1}, metadata={}, code=pack_code(value)
@@ -133,7 +129,7 @@ def test_pickled_code_alone_does_not_make_a_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 1])
-def test_a_damaged_checkpoint_is_not_called_equal(damaged: int, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_not_called_equal(damaged, tmp_path):
     paths = [
         write_checkpoint(tmp_path / str(number), components={"a": 1}, metadata={})
         for number in range(2)
@@ -144,7 +140,7 @@ def test_a_damaged_checkpoint_is_not_called_equal(damaged: int, tmp_path: Path) 
         diff_checkpoints(*paths)
 
 
-def test_equal_bytes_of_another_state_version_differ(tmp_path: Path) -> None:
+def test_equal_bytes_of_another_state_version_differ(tmp_path):
     paths = [
         write_checkpoint(
             tmp_path / str(version), components={"a": 1}, metadata={}, state_versions={"a": version}

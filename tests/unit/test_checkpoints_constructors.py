@@ -1,10 +1,6 @@
 """RLlib's further methods of Checkpointable: constructors, metadata, given states, paths inside."""
 
-from __future__ import annotations
-
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +9,6 @@ from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
     CheckpointNotFoundError,
-    HasState,
     StateError,
     check_shape,
     like,
@@ -28,76 +23,76 @@ from tests.saved_files import files_of
 class Table(Checkpointable):
     """Made with arguments that it tells."""
 
-    def __init__(self, rows: int, /, *, name: str = "table", scale: Any = None) -> None:
+    def __init__(self, rows, /, *, name="table", scale=None):
         self.values = np.zeros(rows)
         self.name = name
         self.scale = scale
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self):
         return (len(self.values),), {"name": self.name, "scale": self.scale}
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {"values": self.values.copy()}
 
-    def check_state(self, state: Any) -> None:
+    def check_state(self, state):
         check_shape(state, like(self.get_state()))
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.values = state["values"]
 
 
 class Named(Table):
     """The same, but the number of rows has a name."""
 
-    def __init__(self, rows: int, name: str = "table", scale: Any = None) -> None:
+    def __init__(self, rows, name="table", scale=None):
         super().__init__(rows, name=name, scale=scale)
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self):
         return (len(self.values), self.name), {"scale": self.scale}
 
 
 class Room(Checkpointable):
     """Two tables, one of which lies deeper."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.table = Named(3)
         self.lumber = Lumber()
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("table", self.table), ("lumber", self.lumber)]
 
-    def get_metadata(self) -> dict[str, Any]:
+    def get_metadata(self):
         return {**super().get_metadata(), "colour": "green"}
 
 
 class Lumber(Checkpointable):
-    def __init__(self) -> None:
+    def __init__(self):
         self.table = Table(2, name="old")
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("table", self.table)]
 
 
-def filled(table: Table) -> Table:
+def filled(table):
     table.values += 1.5
     return table
 
 
 @pytest.mark.parametrize("cls", [Table, Named])
-def test_constructor_arguments_are_saved_and_can_be_changed(cls: Any, tmp_path: Path) -> None:
+def test_constructor_arguments_are_saved_and_can_be_changed(cls, tmp_path):
     path = filled(cls(4, name="x", scale=np.float32(2))).save_to_path(tmp_path / "c")
     again = cls.from_checkpoint(path)
     assert (again.name, again.scale, again.values.tolist()) == ("x", np.float32(2), [1.5] * 4)
     assert cls.from_checkpoint(path, name="y").name == "y"
 
 
-def test_named_positional_arguments_can_be_changed_too(tmp_path: Path) -> None:
+def test_named_positional_arguments_can_be_changed_too(tmp_path):
     path = Named(4).save_to_path(tmp_path / "c")
     with pytest.raises(CheckpointMismatchError, match=r"\['values'\] has shape \(4,\), expected"):
         Named.from_checkpoint(path, rows=5)
 
 
-def test_arguments_that_are_no_data_are_asked_for(tmp_path: Path) -> None:
+def test_arguments_that_are_no_data_are_asked_for(tmp_path):
     path = Table(2, scale=print).save_to_path(tmp_path / "c")
     with pytest.raises(
         CheckpointMismatchError, match=r"Table\.from_checkpoint\(path, scale=\.\.\."
@@ -107,16 +102,16 @@ def test_arguments_that_are_no_data_are_asked_for(tmp_path: Path) -> None:
     assert read_checkpoint(path).components["constructors"][""]["left_out"] == ["scale"]
 
     class Nameless(Table):
-        def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def get_ctor_args_and_kwargs(self):
             return (print,), {}
 
     with pytest.raises(StateError, match="as positional argument 0"):
         Nameless(1).save_to_path(tmp_path / "d")
 
 
-def test_arguments_of_another_class_are_refused(tmp_path: Path) -> None:
+def test_arguments_of_another_class_are_refused(tmp_path):
     class Chair(Checkpointable):
-        def __init__(self, *, legs: int = 4) -> None:
+        def __init__(self, *, legs=4):
             raise AssertionError("nothing is made")
 
     path = Named(2, name="x").save_to_path(tmp_path / "c")
@@ -126,23 +121,23 @@ def test_arguments_of_another_class_are_refused(tmp_path: Path) -> None:
         Named.from_checkpoint(path, colour="red")
 
 
-def test_object_without_constructor_arguments_is_saved_as_before(tmp_path: Path) -> None:
+def test_object_without_constructor_arguments_is_saved_as_before(tmp_path):
     class Plain(Table):
-        def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def get_ctor_args_and_kwargs(self):
             return (), {}
 
     assert list(read_manifest(Plain(1).save_to_path(tmp_path / "c")).components) == ["state"]
 
 
 @pytest.mark.parametrize("record", [{"args": []}, [], {"class": 1, "args": [], "kwargs": {}}])
-def test_spoilt_constructors_are_refused(record: Any, tmp_path: Path) -> None:
+def test_spoilt_constructors_are_refused(record, tmp_path):
     components = {"state": {"values": np.zeros(1)}, "constructors": {"": record}}
     path = write_checkpoint(tmp_path / "c", components=components, metadata={})
     with pytest.raises(CheckpointMismatchError, match="cannot be understood"):
         Table.from_checkpoint(path)
 
 
-def test_parts_can_be_made_from_the_checkpoint_of_the_whole(tmp_path: Path) -> None:
+def test_parts_can_be_made_from_the_checkpoint_of_the_whole(tmp_path):
     room = Room()
     filled(room.table)
     filled(filled(room.lumber.table))
@@ -165,9 +160,7 @@ def test_parts_can_be_made_from_the_checkpoint_of_the_whole(tmp_path: Path) -> N
         ("table", "table", "table"),
     ],
 )
-def test_path_may_lead_to_the_component_that_is_asked_for(
-    inside: str, component: str | None, restored: str, tmp_path: Path
-) -> None:
+def test_path_may_lead_to_the_component_that_is_asked_for(inside, component, restored, tmp_path):
     room, other = Room(), Room()
     filled(room.table)
     filled(room.lumber.table)
@@ -177,7 +170,7 @@ def test_path_may_lead_to_the_component_that_is_asked_for(
     assert other.lumber.table.values.any() == (restored in ("both", "lumber"))
 
 
-def test_part_of_the_object_at_a_place_inside(tmp_path: Path) -> None:
+def test_part_of_the_object_at_a_place_inside(tmp_path):
     room = Room()
     filled(room.lumber.table)
     path = Path(room.save_to_path(tmp_path / "c"))
@@ -186,7 +179,7 @@ def test_part_of_the_object_at_a_place_inside(tmp_path: Path) -> None:
     assert lumber.table.values.any()
 
 
-def test_misspelt_paths_are_told_the_right_one(tmp_path: Path) -> None:
+def test_misspelt_paths_are_told_the_right_one(tmp_path):
     path = Path(Room().save_to_path(tmp_path / "c"))
     with pytest.raises(CheckpointMismatchError, match="did you mean 'lumber/table'"):
         Room().restore_from_path(path, component="room_group/lumber/shelf/table/default_table")
@@ -198,13 +191,13 @@ def test_misspelt_paths_are_told_the_right_one(tmp_path: Path) -> None:
         Room.from_checkpoint(tmp_path / "nothing")
 
 
-def test_metadata_of_ones_own_are_in_the_manifest(tmp_path: Path) -> None:
+def test_metadata_of_ones_own_are_in_the_manifest(tmp_path):
     metadata = read_manifest(Room().save_to_path(tmp_path / "c")).metadata
     assert metadata["colour"] == "green"
     assert metadata["class"].endswith(".Room")
 
 
-def test_given_state_is_saved_instead_of_the_present_one(tmp_path: Path) -> None:
+def test_given_state_is_saved_instead_of_the_present_one(tmp_path):
     room = Room()
     filled(room.table)
     state = room.get_state()
@@ -219,7 +212,7 @@ def test_given_state_is_saved_instead_of_the_present_one(tmp_path: Path) -> None
     assert not (tmp_path / "d").exists()
 
 
-def test_other_file_systems_and_unknown_arguments_are_refused(tmp_path: Path) -> None:
+def test_other_file_systems_and_unknown_arguments_are_refused(tmp_path):
     path = Room().save_to_path(tmp_path / "c")
     for call in (
         lambda: Room().save_to_path(tmp_path / "d", filesystem="s3"),
@@ -232,7 +225,7 @@ def test_other_file_systems_and_unknown_arguments_are_refused(tmp_path: Path) ->
         Room().restore_from_path(path, componet="table")
 
 
-def test_error_inside_of_a_part_names_its_path(tmp_path: Path) -> None:
+def test_error_inside_of_a_part_names_its_path(tmp_path):
     room = Room()
     room.lumber.table.values = np.zeros(7)
     path = room.save_to_path(tmp_path / "c")
@@ -253,13 +246,13 @@ def test_error_inside_of_a_part_names_its_path(tmp_path: Path) -> None:
         ([1], "it is a list, expected a dict"),
     ],
 )
-def test_like_names_every_difference(state: Any, message: str) -> None:
+def test_like_names_every_difference(state, message):
     table = Table(2)
     table.check_state(table.get_state())
     with pytest.raises(CheckpointMismatchError, match=message):
         table.check_state(state)
 
 
-def test_constructors_are_no_weights(tmp_path: Path) -> None:
+def test_constructors_are_no_weights(tmp_path):
     path = filled(Table(2)).save_to_path(tmp_path / "c")
     assert list(load_weights(path)) == ["values"]

@@ -1,7 +1,5 @@
 """Writing, reading and verifying: what is saved returns, and every damage is a named error."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -9,8 +7,6 @@ import os
 import pathlib
 import pickle
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,23 +31,23 @@ from checkpoints import (
 )
 from checkpoints.component_paths import file_name
 from checkpoints.listing import load_manifest
-from checkpoints.manifest import Manifest, parse_manifest
+from checkpoints.manifest import parse_manifest
 from checkpoints.writer import BackgroundSave, encode_checkpoint
 from tests.saved_files import files_of
 
-STATES: dict[str, Any] = {
+STATES = {
     "learner/rl_module": {"w": np.arange(6, dtype=np.float32), "b": np.zeros(2)},
     "learner/optimizer": {"step": 3, "moments": (1.0, float("nan"))},
     "counters": {"env_steps": 2**70},
 }
 
 
-def save(path: Path, **options: Any) -> Path:
+def save(path, **options):
     arguments = {"components": STATES, "metadata": {"training_iteration": 4}, "code": None}
     return write_checkpoint(path, **{**arguments, **options})
 
 
-def rewrite_manifest(path: Path, change: Any) -> None:
+def rewrite_manifest(path, change):
     """Change the manifest as an attacker would: with a checksum that fits."""
     manifest = read_manifest(path)
     text = json.loads(manifest.to_json())
@@ -65,17 +61,17 @@ def rewrite_manifest(path: Path, change: Any) -> None:
 class Bomb:
     """Leaves a file behind when it is unpickled."""
 
-    def __init__(self, marker: Path) -> None:
+    def __init__(self, marker):
         self._marker = marker
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (pathlib.Path.touch, (self._marker,))
 
 
 # --- what is saved returns -----------------------------------------------------------------------
 
 
-def test_components_return_in_order_with_types_and_bytes(tmp_path: Path) -> None:
+def test_components_return_in_order_with_types_and_bytes(tmp_path):
     contents = read_checkpoint(save(tmp_path / "c"))
     assert list(contents.components) == list(STATES)
     assert contents.components["counters"] == STATES["counters"]
@@ -86,7 +82,7 @@ def test_components_return_in_order_with_types_and_bytes(tmp_path: Path) -> None
     assert verify(tmp_path / "c") == contents.manifest == read_manifest(tmp_path / "c")
 
 
-def test_saving_what_was_restored_gives_the_same_files(tmp_path: Path) -> None:
+def test_saving_what_was_restored_gives_the_same_files(tmp_path):
     first = save(tmp_path / "a")
     second = save(tmp_path / "b", components=read_checkpoint(first).components)
     for name in STATES:
@@ -95,7 +91,7 @@ def test_saving_what_was_restored_gives_the_same_files(tmp_path: Path) -> None:
     assert read_manifest(first).components == read_manifest(second).components
 
 
-def test_manifest_names_versions_time_sizes_and_hashes(tmp_path: Path) -> None:
+def test_manifest_names_versions_time_sizes_and_hashes(tmp_path):
     path = save(tmp_path / "c", code=b"x")
     fields = json.loads((path / "manifest.json").read_text())
     assert fields["format"] == "local-trainer-checkpoint"
@@ -107,7 +103,7 @@ def test_manifest_names_versions_time_sizes_and_hashes(tmp_path: Path) -> None:
         assert (files_of(path) / entry["file"]).stat().st_size == entry["num_bytes"]
 
 
-def test_partial_read_selects_by_prefix_and_names_what_is_unknown(tmp_path: Path) -> None:
+def test_partial_read_selects_by_prefix_and_names_what_is_unknown(tmp_path):
     path = save(tmp_path / "c")
     assert list(read_checkpoint(path, "learner").components) == [
         "learner/rl_module",
@@ -123,27 +119,25 @@ def test_partial_read_selects_by_prefix_and_names_what_is_unknown(tmp_path: Path
         read_checkpoint(path, "learn")
 
 
-def test_partial_read_does_not_need_the_other_files(tmp_path: Path) -> None:
+def test_partial_read_does_not_need_the_other_files(tmp_path):
     path = save(tmp_path / "c")
     (files_of(path) / "counters.state").unlink()
     assert list(read_checkpoint(path, "learner/rl_module").components) == ["learner/rl_module"]
 
 
-def test_paths_may_be_text_relative_or_in_the_home_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_may_be_text_relative_or_in_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert save("~/deep/er/a") == (tmp_path / "deep/er/a").resolve()  # type: ignore[arg-type]
+    assert save("~/deep/er/a") == (tmp_path / "deep/er/a").resolve()
     assert read_manifest("deep/er/a") == read_manifest(tmp_path / "deep" / "er" / "a")
     with pytest.raises(CheckpointError, match="empty"):
-        save("")  # type: ignore[arg-type]
+        save("")
 
 
 @pytest.mark.parametrize(
     "names", [("a/b", "a.b", "a%2Eb", "a/b.c"), ("ü", "%C3%BC"), ("..", "../x", "/x"), ("~", "a b")]
 )
-def test_different_names_have_different_harmless_files(names: tuple[str, ...]) -> None:
+def test_different_names_have_different_harmless_files(names):
     files = {file_name(name) for name in names}
     assert len(files) == len(names)
     for file in files:
@@ -151,19 +145,19 @@ def test_different_names_have_different_harmless_files(names: tuple[str, ...]) -
         assert not file.startswith((".state", "..", "~"))
 
 
-def test_names_with_strange_characters_round_trip(tmp_path: Path) -> None:
+def test_names_with_strange_characters_round_trip(tmp_path):
     states = {"modules/my policy.v2~ü|1": 1, "a": 2, "a/..": 3}
     assert read_checkpoint(save(tmp_path / "c", components=states)).components == states
 
 
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a\nb", 3])
-def test_names_that_are_no_paths_are_refused_before_writing(tmp_path: Path, name: Any) -> None:
+def test_names_that_are_no_paths_are_refused_before_writing(tmp_path, name):
     with pytest.raises(StateError, match=r"Rename|Use text"):
         save(tmp_path / "c", components={name: 1})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_metadata_that_is_not_finite_becomes_null(tmp_path: Path) -> None:
+def test_metadata_that_is_not_finite_becomes_null(tmp_path):
     metadata = {"nan": float("nan"), "inf": [float("-inf")], "one": np.float32(1), "t": (1, "é")}
     path = save(tmp_path / "c", metadata=metadata)
     assert read_manifest(path).metadata == {"nan": None, "inf": [None], "one": 1.0, "t": [1, "é"]}
@@ -171,13 +165,13 @@ def test_metadata_that_is_not_finite_becomes_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"a": {"b": object()}}, {1: 2}, {"a": b"x"}, {"a": 2**2000}])
-def test_metadata_that_is_not_json_is_refused_before_writing(tmp_path: Path, metadata: Any) -> None:
+def test_metadata_that_is_not_json_is_refused_before_writing(tmp_path, metadata):
     with pytest.raises(StateError, match="metadata"):
         save(tmp_path / "c", metadata=metadata)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_state_error_names_component_and_place_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_state_error_names_component_and_place_and_leaves_no_trace(tmp_path):
     with pytest.raises(StateError, match=r"^components\['learner/x'\]\['f'\]: "):
         save(tmp_path / "new" / "c", components={"learner/x": {"f": print}})
     assert list(tmp_path.iterdir()) == []
@@ -186,7 +180,7 @@ def test_state_error_names_component_and_place_and_leaves_no_trace(tmp_path: Pat
 # --- damage --------------------------------------------------------------------------------------
 
 
-def test_every_flipped_bit_of_every_file_is_noticed(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_every_file_is_noticed(tmp_path):
     path = save(tmp_path / "c", components={"a": {"w": np.arange(3)}, "b": 1}, code=b"code")
     for file in [path / "manifest.json", *sorted(files_of(path).iterdir())]:
         data = bytearray(file.read_bytes())
@@ -203,7 +197,7 @@ def test_every_flipped_bit_of_every_file_is_noticed(tmp_path: Path) -> None:
 DAMAGES = ("missing", "cut", "longer", "empty", "folder", "link", "fifo")
 
 
-def spoil(file: Path, damage: str) -> None:
+def spoil(file, damage):
     """Damages a file in one of the ways of `DAMAGES`."""
     data = file.read_bytes()
     file.unlink()
@@ -221,7 +215,7 @@ def spoil(file: Path, damage: str) -> None:
 
 @pytest.mark.parametrize("name", ["learner.rl_module.state", "code.pkl"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None:
+def test_damaged_file_is_named(tmp_path, name, damage):
     path = save(tmp_path / "c", code=pack_code(1))
     spoil(files_of(path) / name, damage)
     for read in (read_checkpoint, verify):
@@ -229,7 +223,7 @@ def test_damaged_file_is_named(tmp_path: Path, name: str, damage: str) -> None:
             read(path)
 
 
-def test_swapped_files_are_noticed(tmp_path: Path) -> None:
+def test_swapped_files_are_noticed(tmp_path):
     path = save(tmp_path / "c", components={"a": 1, "b": 2})
     (files_of(path) / "a.state").rename(path / "x")
     (files_of(path) / "b.state").rename(files_of(path) / "a.state")
@@ -238,7 +232,7 @@ def test_swapped_files_are_noticed(tmp_path: Path) -> None:
         read_checkpoint(path)
 
 
-MANIFEST_CHANGES: dict[str, Any] = {
+MANIFEST_CHANGES = {
     "another folder": lambda m: m.update(folder=".."),
     "a folder elsewhere": lambda m: m.update(folder="/etc"),
     "no folder": lambda m: m.update(folder=None),
@@ -272,16 +266,14 @@ MANIFEST_CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", MANIFEST_CHANGES.values(), ids=MANIFEST_CHANGES.keys())
-def test_hostile_manifest_is_refused_although_its_checksum_fits(
-    tmp_path: Path, change: Any
-) -> None:
+def test_hostile_manifest_is_refused_although_its_checksum_fits(tmp_path, change):
     path = save(tmp_path / "c")
     rewrite_manifest(path, change)
     with pytest.raises(CheckpointCorruptError):
         read_checkpoint(path)
 
 
-def test_rewriting_without_a_change_is_accepted(tmp_path: Path) -> None:
+def test_rewriting_without_a_change_is_accepted(tmp_path):
     """Negative control of the table above."""
     path = save(tmp_path / "c")
     rewrite_manifest(path, lambda fields: None)
@@ -293,12 +285,12 @@ def test_rewriting_without_a_change_is_accepted(tmp_path: Path) -> None:
     ["", "{", "[]", "null", "1", '{"format": NaN}', '{"a": 1, "a": 2}', "[" * 100_000, "\ud800"],
     ids=range(9),
 )
-def test_text_that_is_no_manifest_is_refused(text: str) -> None:
+def test_text_that_is_no_manifest_is_refused(text):
     with pytest.raises(CheckpointCorruptError, match=r"^here"):
         parse_manifest(text.encode("utf-8", "surrogatepass"), source="here")
 
 
-def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> None:
+def test_newer_format_is_named_before_any_payload_is_read(tmp_path):
     path = save(tmp_path / "c")
     text = (
         (path / "manifest.json").read_text().replace('"format_version": 1', '"format_version": 2')
@@ -311,12 +303,10 @@ def test_newer_format_is_named_before_any_payload_is_read(tmp_path: Path) -> Non
             read(path)
 
 
-def test_one_that_is_replaced_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     path, saves = save(tmp_path / "c", components={"a": 1}), iter(range(2, 5))
 
-    def load(directory: Path) -> Manifest:
+    def load(directory):
         manifest = load_manifest(directory)
         with contextlib.suppress(StopIteration):
             save(path, components={"a": next(saves)})
@@ -329,7 +319,7 @@ def test_one_that_is_replaced_while_it_is_read_is_read_again(
 # --- what is not there ---------------------------------------------------------------------------
 
 
-def test_message_says_what_was_found_instead(tmp_path: Path) -> None:
+def test_message_says_what_was_found_instead(tmp_path):
     path = save(tmp_path / "runs" / "c")
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
@@ -350,7 +340,7 @@ def test_message_says_what_was_found_instead(tmp_path: Path) -> None:
         assert isinstance(caught.value, FileNotFoundError)
 
 
-def test_directory_that_lost_its_manifest_is_not_a_checkpoint(tmp_path: Path) -> None:
+def test_directory_that_lost_its_manifest_is_not_a_checkpoint(tmp_path):
     path = save(tmp_path / "c")
     (path / "manifest.json").unlink()
     with pytest.raises(CheckpointNotFoundError, match=r"without manifest\.json"):
@@ -359,7 +349,7 @@ def test_directory_that_lost_its_manifest_is_not_a_checkpoint(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", ["file", "foreign", "foreign manifest", "foreign in a folder"])
-def test_saving_over_what_is_not_ours_is_refused(tmp_path: Path, content: str) -> None:
+def test_saving_over_what_is_not_ours_is_refused(tmp_path, content):
     target = tmp_path / "target"
     if content == "file":
         target.write_text("mine")
@@ -376,7 +366,7 @@ def test_saving_over_what_is_not_ours_is_refused(tmp_path: Path, content: str) -
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_replacing_keeps_files_that_somebody_put_into_the_checkpoint(tmp_path: Path) -> None:
+def test_replacing_keeps_files_that_somebody_put_into_the_checkpoint(tmp_path):
     path = save(tmp_path / "c")
     (path / "notes.txt").write_text("good run")
     (path / "plots").mkdir()
@@ -390,9 +380,7 @@ def test_replacing_keeps_files_that_somebody_put_into_the_checkpoint(tmp_path: P
     assert read_checkpoint(path).manifest.training_iteration == 6
 
 
-def test_a_foreign_folder_in_the_way_of_a_component_stays_beside_the_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_foreign_folder_in_the_way_of_a_component_stays_beside_the_checkpoint(tmp_path, caplog):
     path = save(tmp_path / "c")
     name = next(files_of(path).glob("*.state")).name
     (files_of(path) / name).unlink()
@@ -402,7 +390,7 @@ def test_a_foreign_folder_in_the_way_of_a_component_stays_beside_the_checkpoint(
     assert "files-1 could not be removed completely" in caplog.text
 
 
-def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None:
+def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path):
     path = save(tmp_path / "real")
     (tmp_path / "link").symlink_to(path)
     assert save(tmp_path / "link", metadata={"training_iteration": 9}) == path
@@ -410,7 +398,7 @@ def test_saving_through_a_link_replaces_what_it_leads_to(tmp_path: Path) -> None
     assert read_manifest(path).training_iteration == 9
 
 
-def test_a_link_that_leads_nowhere_is_no_place_for_a_checkpoint(tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere_is_no_place_for_a_checkpoint(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "away" / "real")
     with pytest.raises(CheckpointWriteError, match=r"is a link to .*real, which does not exist"):
         save(tmp_path / "link")
@@ -422,7 +410,7 @@ def test_a_link_that_leads_nowhere_is_no_place_for_a_checkpoint(tmp_path: Path) 
 # --- code ----------------------------------------------------------------------------------------
 
 
-def test_code_is_loaded_only_when_allowed(tmp_path: Path) -> None:
+def test_code_is_loaded_only_when_allowed(tmp_path):
     path = save(tmp_path / "c", code=pack_code(lambda: 42))
     with pytest.raises(CodeNotAllowedError, match=r"`allow_code=True`"):
         read_code(path)
@@ -431,7 +419,7 @@ def test_code_is_loaded_only_when_allowed(tmp_path: Path) -> None:
         read_code(save(tmp_path / "d"), allow_code=True)
 
 
-def test_planted_pickle_never_runs(tmp_path: Path) -> None:
+def test_planted_pickle_never_runs(tmp_path):
     marker = tmp_path / "marker"
     bomb = pickle.dumps(Bomb(marker))
     path = save(tmp_path / "c", code=bomb)
@@ -442,7 +430,7 @@ def test_planted_pickle_never_runs(tmp_path: Path) -> None:
     for file in files_of(path).glob("*.state"):
         file.write_bytes(bomb)
 
-    def fit(manifest: Any) -> None:
+    def fit(manifest):
         digest = hashlib.sha256(bomb).hexdigest()
         for entry in manifest["components"].values():
             entry.update(num_bytes=len(bomb), sha256=digest)
@@ -456,14 +444,14 @@ def test_planted_pickle_never_runs(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_bomb_explodes_when_code_is_allowed(tmp_path: Path) -> None:
+def test_bomb_explodes_when_code_is_allowed(tmp_path):
     """Negative control: the marker of the test above appears if something unpickles."""
     marker = tmp_path / "marker"
     read_code(save(tmp_path / "c", code=pickle.dumps(Bomb(marker))), allow_code=True)
     assert marker.exists()
 
 
-def test_code_of_another_python_is_refused_before_it_runs(tmp_path: Path) -> None:
+def test_code_of_another_python_is_refused_before_it_runs(tmp_path):
     marker = tmp_path / "marker"
     path = save(tmp_path / "c", code=pickle.dumps(Bomb(marker)))
     rewrite_manifest(path, lambda fields: fields["versions"].update(python="3.1.0"))
@@ -472,7 +460,7 @@ def test_code_of_another_python_is_refused_before_it_runs(tmp_path: Path) -> Non
     assert not marker.exists()
 
 
-def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path: Path) -> None:
+def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path):
     with pytest.raises(StateError, match="cannot be saved as code"):
         pack_code(threading.Lock())
     broken = b"cno_such_module\nthing\n."

@@ -1,15 +1,11 @@
 """Large arrays in files of their own: exact, checked like all files, never in memory twice."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ormsgpack
@@ -22,7 +18,6 @@ from checkpoints import (
     CheckpointCorruptError,
     CheckpointError,
     CheckpointMismatchError,
-    HasState,
     diff_checkpoints,
     encode,
     export_weights,
@@ -45,7 +40,7 @@ from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
 
 MB = 10**6
 BASE = np.arange(60, dtype="<i4").reshape(3, 4, 5)
-ARRAYS: dict[str, Any] = {
+ARRAYS = {
     "c": BASE,
     "fortran": BASE.T,
     "strided": BASE[:, ::2, ::3],
@@ -58,23 +53,23 @@ ARRAYS: dict[str, Any] = {
 }
 
 
-def save(path: Path, **options: Any) -> Path:
+def save(path, **options):
     components = {"a/b": {"x": [ARRAYS, np.arange(2)], "n": 3}, "c": BASE}
-    arguments: dict[str, Any] = {"components": components, "metadata": {}, "large_array_bytes": 8}
+    arguments = {"components": components, "metadata": {}, "large_array_bytes": 8}
     return write_checkpoint(path, **{**arguments, **options})
 
 
 # ---- what is saved returns
 
 
-def test_arrays_lie_in_files_of_their_own_that_any_program_can_map(tmp_path: Path) -> None:
+def test_arrays_lie_in_files_of_their_own_that_any_program_can_map(tmp_path):
     path = save(tmp_path / "c")
     names = [f"a.b.{number}.array" for number in range(len(ARRAYS) + 1)]
     folder = files_of(path)
     files = sorted(file.name for file in folder.iterdir())
     assert files == sorted([*names, "a.b.state", "c.0.array", "c.state"])
     for file, array in zip(names, ARRAYS.values(), strict=False):
-        order: Any = memory_order(array)
+        order = memory_order(array)
         mapped = np.memmap(folder / file, array.dtype, "r", shape=array.shape, order=order)
         assert np.array_equal(mapped, array)
     entry = read_manifest(path).components["a/b"]
@@ -83,7 +78,7 @@ def test_arrays_lie_in_files_of_their_own_that_any_program_can_map(tmp_path: Pat
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_they_return_with_type_order_and_bits(tmp_path: Path, mapped: bool) -> None:
+def test_they_return_with_type_order_and_bits(tmp_path, mapped):
     path = save(tmp_path / "c")
     found = read_checkpoint(path, mapped=mapped).components
     plain = read_checkpoint(save(tmp_path / "d", large_array_bytes=10**9)).components
@@ -100,12 +95,12 @@ def test_they_return_with_type_order_and_bits(tmp_path: Path, mapped: bool) -> N
 
 @settings(max_examples=100)
 @given(VALUES, st.integers(1, 12))
-def test_any_value_is_split_and_joined_exactly(value: Any, large_array_bytes: int) -> None:
+def test_any_value_is_split_and_joined_exactly(value, large_array_bytes):
     split = encode_split(value, large_array_bytes=large_array_bytes)
     arrays = iter(split.arrays)
     numbers = iter(range(len(split.arrays)))
 
-    def load(number: Any, **layout: Any) -> Any:
+    def load(number, **layout):
         array = next(arrays)
         assert number == next(numbers)
         assert (layout["dtype"], layout["shape"]) == (array.dtype, array.shape)
@@ -117,7 +112,7 @@ def test_any_value_is_split_and_joined_exactly(value: Any, large_array_bytes: in
 
 
 @pytest.mark.parametrize("max_bytes", [1, 7, 16, 50, 10**6])
-def test_pieces_are_the_memory_whatever_their_size(max_bytes: int) -> None:
+def test_pieces_are_the_memory_whatever_their_size(max_bytes):
     for name, array in ARRAYS.items():
         pieces = memory_pieces(array, max_bytes=max_bytes)
         assert b"".join(pieces) == array.tobytes(memory_order(array)), name
@@ -126,7 +121,7 @@ def test_pieces_are_the_memory_whatever_their_size(max_bytes: int) -> None:
         assert max(part.nbytes for part in parts) <= max(max_bytes, array.itemsize), name
 
 
-def test_the_usual_limit_is_one_mebibyte_and_pieces_are_hashed_in_order(tmp_path: Path) -> None:
+def test_the_usual_limit_is_one_mebibyte_and_pieces_are_hashed_in_order(tmp_path):
     state = {"large": np.arange(3 * 2**20 + 1)[1:], "below": np.zeros(2**20 - 1, np.uint8)}
     path = write_checkpoint(tmp_path / "c", components={"a": state}, metadata={})
     (array,) = read_manifest(path).components["a"].arrays
@@ -134,7 +129,7 @@ def test_the_usual_limit_is_one_mebibyte_and_pieces_are_hashed_in_order(tmp_path
     assert same(read_checkpoint(path).components["a"], state)
 
 
-def test_a_hash_of_pieces_ends_its_thread_after_an_error() -> None:
+def test_a_hash_of_pieces_ends_its_thread_after_an_error():
     with contextlib.suppress(KeyError), StreamedHash(max_waiting=1) as digest:
         for _ in range(5):
             digest.update(bytes(2**20))
@@ -143,10 +138,8 @@ def test_a_hash_of_pieces_ends_its_thread_after_an_error() -> None:
     assert not any(thread.name == "hashing" for thread in threading.enumerate())
 
 
-def test_hashing_goes_without_a_thread_if_none_can_be_started(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(self: threading.Thread) -> None:
+def test_hashing_goes_without_a_thread_if_none_can_be_started(monkeypatch):
+    def refuse(self):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -156,7 +149,7 @@ def test_hashing_goes_without_a_thread_if_none_can_be_started(
     assert digest.hexdigest() == hashlib.sha256(b"a" + bytes(2**21) + b"b").hexdigest()
 
 
-def test_what_is_detached_no_longer_follows_the_arrays(tmp_path: Path) -> None:
+def test_what_is_detached_no_longer_follows_the_arrays(tmp_path):
     arrays = {name: np.array(array, order="A") for name, array in ARRAYS.items()}
     arrays["strided"] = np.zeros((4, 9))[:, ::2]
     components = {"a": arrays, "b": {"small": np.ones(3, np.int8)}}
@@ -176,7 +169,7 @@ def test_what_is_detached_no_longer_follows_the_arrays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "bit"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_damaged_array_file_is_named(tmp_path: Path, damage: str, mapped: bool) -> None:
+def test_damaged_array_file_is_named(tmp_path, damage, mapped):
     path = save(tmp_path / "c")
     file = files_of(path) / "a.b.1.array"
     if damage == "bit":
@@ -190,7 +183,7 @@ def test_damaged_array_file_is_named(tmp_path: Path, damage: str, mapped: bool) 
     assert list(read_checkpoint(path, "c").components) == ["c"]  # it is not looked at
 
 
-def test_swapped_array_files_are_refused(tmp_path: Path) -> None:
+def test_swapped_array_files_are_refused(tmp_path):
     path = save(tmp_path / "c", components={"a": {"x": np.zeros(4), "y": np.ones(4)}})
     (files_of(path) / "a.0.array").rename(path / "x")
     (files_of(path) / "a.1.array").rename(files_of(path) / "a.0.array")
@@ -199,11 +192,11 @@ def test_swapped_array_files_are_refused(tmp_path: Path) -> None:
         read_checkpoint(path)
 
 
-def entries(change: Any) -> Any:
+def entries(change):
     return lambda fields: change(fields["components"]["c"]["arrays"])
 
 
-CHANGES: dict[str, Any] = {
+CHANGES = {
     "parent": entries(lambda arrays: arrays[0].update(file="../c.0.array")),
     "absolute": entries(lambda arrays: arrays[0].update(file="/etc/c.0.array")),
     "of another": entries(lambda arrays: arrays[0].update(file="a.b.0.array")),
@@ -226,7 +219,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_forged_lists_of_arrays_are_refused(tmp_path: Path, change: Any) -> None:
+def test_forged_lists_of_arrays_are_refused(tmp_path, change):
     path = save(tmp_path / "c", code=b"x")
     rewrite_manifest(path, change)
     for read in (read_checkpoint, verify):
@@ -234,13 +227,13 @@ def test_forged_lists_of_arrays_are_refused(tmp_path: Path, change: Any) -> None
             read(path)
 
 
-def forged_tree(path: Path, *payloads: Any) -> None:
+def forged_tree(path, *payloads):
     """Writes c.state anew: a list of array entries, in a checkpoint that says they are right."""
     tree = ormsgpack.packb([ormsgpack.Ext(11, ormsgpack.packb(entry)) for entry in payloads])
     data = b"LTstate\x01" + len(tree).to_bytes(8, "little") + tree
     (files_of(path) / "c.state").write_bytes(data)
 
-    def fit(fields: Any) -> None:
+    def fit(fields):
         fields["components"]["c"].update(
             num_bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
         )
@@ -249,7 +242,7 @@ def forged_tree(path: Path, *payloads: Any) -> None:
 
 
 FITTING = ["<i4", [3, 4, 5], "C", 0]
-FORGED: dict[str, list[Any]] = {
+FORGED = {
     "too large": [["<i4", [2**50], "C", 0]],
     "too small": [["<i4", [59], "C", 0]],
     "overflow": [["<i4", [2**63, 2**63], "C", 0]],
@@ -271,13 +264,11 @@ FORGED: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("payloads", FORGED.values(), ids=FORGED.keys())
 @pytest.mark.parametrize("mapped", [False, True])
-def test_forged_entries_are_refused_without_taking_memory(
-    tmp_path: Path, payloads: list[Any], mapped: bool
-) -> None:
+def test_forged_entries_are_refused_without_taking_memory(tmp_path, payloads, mapped):
     path = save(tmp_path / "c")
     forged_tree(path, *payloads)
 
-    def read() -> None:
+    def read():
         with pytest.raises(CheckpointCorruptError, match=r"c\.state"):
             read_checkpoint(path, mapped=mapped)
 
@@ -286,20 +277,18 @@ def test_forged_entries_are_refused_without_taking_memory(
     assert np.array_equal(read_checkpoint(path).components["c"][0], BASE)
 
 
-def test_entries_of_array_files_are_unknown_outside_of_checkpoints() -> None:
+def test_entries_of_array_files_are_unknown_outside_of_checkpoints():
     split = encode_split(BASE, large_array_bytes=1)
     with pytest.raises(CheckpointCorruptError, match="ext type 11"):
         decode(b"".join(split.parts))
 
 
-def test_a_file_cut_while_it_is_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_cut_while_it_is_read_is_an_error(tmp_path, monkeypatch):
     state = np.ones(2**20)  # two pieces
     path = write_checkpoint(tmp_path / "c", components={"a": state}, metadata={})
     update = StreamedHash.update
 
-    def cut(self: StreamedHash, piece: Any) -> None:
+    def cut(self, piece):
         os.truncate(files_of(path) / "a.0.array", 5)
         update(self, piece)
 
@@ -316,24 +305,24 @@ def test_a_file_cut_while_it_is_read_is_an_error(
 class Owner(Checkpointable):
     """What has a replay buffer, and fails on demand after everything was set."""
 
-    def __init__(self, buffer: ReplayBuffer) -> None:
+    def __init__(self, buffer):
         self.buffer = buffer
-        self.error: BaseException | None = None
+        self.error = None
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("replay_buffer", self.buffer)]
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         if self.error is not None:
             raise self.error
 
 
-def filled(num_steps: int, row: tuple[int, ...], **options: Any) -> ReplayBuffer:
+def filled(num_steps, row, **options):
     """A buffer with `num_steps` rows, which are cheap to make."""
-    buffer: ReplayBuffer = options.pop("kind", ReplayBuffer)(options.pop("capacity", num_steps))
+    buffer = options.pop("kind", ReplayBuffer)(options.pop("capacity", num_steps))
     rows = np.full((num_steps, *row), 3, np.uint8)
-    columns: dict[str, Any] = {
+    columns = {
         "obs": rows,
         "new_obs": rows,
         "actions": np.zeros(num_steps, np.int64),
@@ -358,16 +347,14 @@ def filled(num_steps: int, row: tuple[int, ...], **options: Any) -> ReplayBuffer
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Owner, Path, int]:
+def large(tmp_path_factory):
     """A buffer of 64 MB, where it is saved, and what saving took."""
     owner = Owner(filled(16_000, (2_000,)))
     path = tmp_path_factory.mktemp("large") / "c"
     return owner, path, peak_bytes(lambda: owner.save_to_path(path))
 
 
-def test_a_large_buffer_is_saved_and_restored_in_bounded_memory(
-    large: tuple[Owner, Path, int],
-) -> None:
+def test_a_large_buffer_is_saved_and_restored_in_bounded_memory(large):
     owner, path, peak = large
     assert peak < 20 * MB
     assert read_manifest(path).components["replay_buffer"].total_bytes > 64 * MB
@@ -377,9 +364,7 @@ def test_a_large_buffer_is_saved_and_restored_in_bounded_memory(
     assert encode(fresh.get_state()) == encode(owner.get_state())
 
 
-def test_looking_at_large_arrays_takes_no_memory(
-    large: tuple[Owner, Path, int], tmp_path: Path
-) -> None:
+def test_looking_at_large_arrays_takes_no_memory(large, tmp_path):
     owner, path, _ = large
     assert takes_less(20 * MB, lambda: verify(path))
     assert takes_less(20 * MB, lambda: read_checkpoint(path, mapped=True))
@@ -391,14 +376,14 @@ def test_looking_at_large_arrays_takes_no_memory(
     other["columns"]["obs"][-1, -1] = 9
     second = write_checkpoint(tmp_path / "d", components={"replay_buffer": other}, metadata={})
     del other
-    found: list[Any] = []
+    found = []
     assert peak_bytes(lambda: found.append(diff_checkpoints(path, second))) < 100 * MB
     (difference,) = found[0].components["replay_buffer"].differences
     assert (difference.path, difference.text) == ("columns/obs", "1 of 32000000 numbers")
     assert difference.max_abs == 6.0
 
 
-def test_weights_can_be_mapped(tmp_path: Path) -> None:
+def test_weights_can_be_mapped(tmp_path):
     path = save(tmp_path / "c", components={"rl_module": {"w": BASE}})
     weights, mapped = load_weights(path), load_weights(path, mapped=True)
     assert np.array_equal(weights["w"], mapped["w"])
@@ -411,9 +396,7 @@ def test_weights_can_be_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 @pytest.mark.parametrize("num_before", [0, 300])
-def test_a_restore_that_fails_leaves_the_buffer_as_it_was(
-    tmp_path: Path, kind: type[ReplayBuffer], num_before: int
-) -> None:
+def test_a_restore_that_fails_leaves_the_buffer_as_it_was(tmp_path, kind, num_before):
     row = (2**12,)
     path = Owner(filled(290, row, capacity=300, kind=kind)).save_to_path(tmp_path / "c")
     buffer = filled(num_before, row, capacity=300, kind=kind) if num_before else kind(300)
@@ -436,7 +419,7 @@ def test_a_restore_that_fails_leaves_the_buffer_as_it_was(
     assert len(buffer) == 290
 
 
-def test_an_earlier_mark_undoes_a_restore_as_well(tmp_path: Path) -> None:
+def test_an_earlier_mark_undoes_a_restore_as_well(tmp_path):
     path = Owner(filled(290, (2**12,), capacity=300)).save_to_path(tmp_path / "c")
     owner = Owner(filled(300, (2**12,)))
     before = encode(owner.get_state())
@@ -447,12 +430,12 @@ def test_an_earlier_mark_undoes_a_restore_as_well(tmp_path: Path) -> None:
     assert encode(owner.get_state()) == before
 
 
-def test_restored_rows_stay_where_they_were_read_and_are_nobody_elses(tmp_path: Path) -> None:
+def test_restored_rows_stay_where_they_were_read_and_are_nobody_elses(tmp_path):
     path = Owner(filled(290, (2**12,), capacity=300)).save_to_path(tmp_path / "c")
-    given: list[Any] = []
+    given = []
 
     class Watching(Owner):
-        def set_state(self, state: dict[str, Any]) -> None:
+        def set_state(self, state):
             given.append(state["replay_buffer"]["columns"]["obs"])
             super().set_state(state)
 
@@ -473,44 +456,44 @@ def test_restored_rows_stay_where_they_were_read_and_are_nobody_elses(tmp_path: 
 class Samples:
     """A part of another program that lets its array be filled."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.values = np.zeros(2**18)
-        self.made: list[Any] = []
+        self.made = []
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"values": state_array(self.values)}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.values = state["values"]
 
-    def mark(self) -> Callable[[], None]:
+    def mark(self):
         before = self.values
 
-        def undo() -> None:
+        def undo():
             self.values = before
 
         return undo
 
-    def make_large_array(self, dtype: Any, shape: tuple[int, ...], /) -> Any:
+    def make_large_array(self, dtype, shape, /):
         self.made.append(np.empty(shape, dtype))
         return self.made[-1]
 
 
 class Program(Checkpointable):
-    def __init__(self) -> None:
+    def __init__(self):
         self.samples = Samples()
         self.count = 0
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("deep", _Folder(self.samples))]
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {
             **super().get_state(components, not_components=not_components),
             "count": self.count,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         self.count = state.get("count", self.count)
         if self.count < 0:
@@ -518,14 +501,14 @@ class Program(Checkpointable):
 
 
 class _Folder(Checkpointable):
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples):
         self._samples = samples
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("samples", self._samples)]
 
 
-def test_parts_of_other_programs_can_have_large_arrays(tmp_path: Path) -> None:
+def test_parts_of_other_programs_can_have_large_arrays(tmp_path):
     program = Program()
     program.samples.values[:] = 7
     path = program.save_to_path(tmp_path / "c")

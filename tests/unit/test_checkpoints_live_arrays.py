@@ -1,10 +1,6 @@
 """Arrays are shown live to who saves them at once, and to no one else, whatever happens."""
 
-from __future__ import annotations
-
 import sys
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +11,11 @@ from checkpoints.live_arrays import live_state
 ARRAY = np.zeros(3)
 
 
-def interrupted_at(number: int) -> bool:
+def interrupted_at(number):
     """Calls `live_state` with an interrupt at its n-th event; whether it came so far."""
     left = [number]
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def trace(frame, event, argument):
         if frame.f_code.co_filename != live_arrays.__file__:
             return None
         left[0] -= 1
@@ -39,18 +35,18 @@ def interrupted_at(number: int) -> bool:
     return False
 
 
-def test_arrays_are_shown_within_and_copied_outside() -> None:
+def test_arrays_are_shown_within_and_copied_outside():
     assert live_state(lambda: state_array(ARRAY)) is ARRAY
     assert state_array(ARRAY) is not ARRAY
 
 
-def test_an_error_within_leaves_them_copied() -> None:
+def test_an_error_within_leaves_them_copied():
     with pytest.raises(ZeroDivisionError):
         live_state(lambda: 1 // 0)
     assert state_array(ARRAY) is not ARRAY
 
 
-def test_an_interrupt_at_any_moment_leaves_them_copied() -> None:
+def test_an_interrupt_at_any_moment_leaves_them_copied():
     num_moments = 0
     while interrupted_at(num_moments):
         num_moments += 1

@@ -1,12 +1,8 @@
 """Checkpoints of earlier versions are brought up to the present, those of later ones refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
-from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 
@@ -28,16 +24,16 @@ from tests.saved_files import files_of
 class Counter(Checkpointable):
     """Version 1 of its state: {"n": 3}. Version 2: {"count": 3}. Version 3: with a name."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count, self.name = 0, "new"
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {"count": self.count, "name": self.name}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.count, self.name = state["count"], state["name"]
 
-    state_migrations: ClassVar[Any] = {
+    state_migrations = {
         "state": (
             lambda state: {"count": state["n"]},
             lambda state: {**state, "name": "unnamed"},
@@ -48,23 +44,23 @@ class Counter(Checkpointable):
 class Pair(Checkpointable):
     """Two counters, and a key of its own with one migration."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.left, self.right, self.total = Counter(), Counter(), 0
 
-    state_migrations: ClassVar[Any] = {"total": (lambda total: total["value"],)}
+    state_migrations = {"total": (lambda total: total["value"],)}
 
-    def get_checkpointable_components(self) -> Any:
+    def get_checkpointable_components(self):
         return [("left", self.left), ("right", self.right)]
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {**super().get_state(components, not_components=not_components), "total": self.total}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         self.total = state.get("total", self.total)
 
 
-def saved(path: Path, components: dict[str, Any], **versions: int) -> Path:
+def saved(path, components, **versions):
     names = {name.replace("_", "/"): version for name, version in versions.items()}
     return write_checkpoint(path, components=components, metadata={}, state_versions=names)
 
@@ -77,16 +73,14 @@ def saved(path: Path, components: dict[str, Any], **versions: int) -> Path:
         ({"count": 5, "name": "x"}, 3, (5, "x")),
     ],
 )
-def test_states_of_all_versions_are_restored(
-    state: dict[str, Any], version: int, expected: tuple[int, str], tmp_path: Path
-) -> None:
+def test_states_of_all_versions_are_restored(state, version, expected, tmp_path):
     path = saved(tmp_path / "c", {"state": state}, state=version)
     restored = Counter.from_checkpoint(path)
     assert (restored.count, restored.name) == expected
     assert read_checkpoint(path).components == {"state": state}  # as written, unless asked
 
 
-def test_parts_bring_their_own_migrations(tmp_path: Path) -> None:
+def test_parts_bring_their_own_migrations(tmp_path):
     old = {"left": {"n": 1}, "right": {"count": 2, "name": "r"}, "total": {"value": 3}}
     pair = Pair.from_checkpoint(saved(tmp_path / "old", old, right=3))
     assert (pair.left.count, pair.right.name, pair.total) == (1, "r", 3)
@@ -103,7 +97,7 @@ def test_parts_bring_their_own_migrations(tmp_path: Path) -> None:
     assert again.left.count == 1
 
 
-def test_a_newer_state_is_refused_before_any_payload_is_read(tmp_path: Path) -> None:
+def test_a_newer_state_is_refused_before_any_payload_is_read(tmp_path):
     state = {"count": 1, "name": "x"}
     path = saved(tmp_path / "c", {"state": state}, state=4)
     (files_of(path) / "state.state").write_bytes(b"never looked at")
@@ -115,7 +109,7 @@ def test_a_newer_state_is_refused_before_any_payload_is_read(tmp_path: Path) -> 
     assert counter.count == 0
 
 
-def test_a_migration_that_fails_is_named_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_migration_that_fails_is_named_and_changes_nothing(tmp_path):
     path = saved(tmp_path / "c", {"state": {"other": 3}})
     counter = Counter()
     with pytest.raises(CheckpointVersionError, match=r"version 1 .* to version 2: KeyError: 'n'"):
@@ -124,14 +118,14 @@ def test_a_migration_that_fails_is_named_and_changes_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("version", [0, 1, -2, True, "2", None, 2.0])
-def test_impossible_state_versions_are_refused(version: Any, tmp_path: Path) -> None:
+def test_impossible_state_versions_are_refused(version, tmp_path):
     path = saved(tmp_path / "c", {"state": 1}, state=2)
     rewrite(path, lambda fields: fields["components"]["state"].update(state_version=version))
     with pytest.raises(CheckpointCorruptError, match="state_version"):
         read_manifest(path)
 
 
-def rewrite(path: Path, change: Any) -> None:
+def rewrite(path, change):
     """Changes the manifest and gives it a fitting checksum, as another program would."""
     file = path / "manifest.json"
     fields = json.loads(file.read_text())
@@ -142,19 +136,17 @@ def rewrite(path: Path, change: Any) -> None:
     file.write_text(json.dumps(fields, indent=1) + "\n")
 
 
-def in_format_2(fields: dict[str, Any]) -> dict[str, Any]:
+def in_format_2(fields):
     """An imagined format 2: `software` instead of `versions`... and back, as readers want it."""
     fields["versions"] = fields.pop("software")
     fields["metadata"]["migrated"] = True
     return fields
 
 
-def test_an_earlier_format_is_migrated_and_a_later_one_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_earlier_format_is_migrated_and_a_later_one_refused(tmp_path, monkeypatch):
     path = saved(tmp_path / "c", {"state": {"count": 7}}, state=2)
 
-    def with_older_fields(fields: dict[str, Any]) -> None:
+    def with_older_fields(fields):
         fields["software"] = fields.pop("versions")
 
     rewrite(path, with_older_fields)
@@ -172,9 +164,7 @@ def test_an_earlier_format_is_migrated_and_a_later_one_refused(
         Counter.from_checkpoint(path)
 
 
-def test_other_versions_are_named_before_reading_and_in_errors(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_versions_are_named_before_reading_and_in_errors(tmp_path, caplog):
     path = saved(tmp_path / "c", {"state": {"wrong": 1}}, state=3)
     rewrite(path, lambda fields: fields["versions"].update(numpy="1.2.3"))
     assert [text.split(" (here")[0] for text in version_differences(read_manifest(path))] == [
@@ -193,9 +183,7 @@ def test_other_versions_are_named_before_reading_and_in_errors(
     assert "was written by numpy 1.2.3" in caplog.text  # although no payload could be read
 
 
-def test_the_same_versions_are_not_worth_a_word(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_same_versions_are_not_worth_a_word(tmp_path, caplog):
     counter = Counter()
     Counter.from_checkpoint(counter.save_to_path(tmp_path / "c"))
     assert caplog.text == ""

@@ -1,11 +1,7 @@
 """Checkpointable: gathering parts, restoring all or one of them, and undoing what failed."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +11,6 @@ from checkpoints import (
     CheckpointCorruptError,
     CheckpointError,
     CheckpointMismatchError,
-    HasState,
-    Manifest,
     StateError,
     is_selected,
     pack_code,
@@ -31,54 +25,54 @@ from tests.saved_files import files_of
 class Weights(Checkpointable):
     """A leaf whose state shows its live array, as modules do."""
 
-    def __init__(self, value: float = 0.0) -> None:
+    def __init__(self, value=0.0):
         self.array = np.full(3, value, np.float32)
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         return {"array": self.array}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.array[:] = state["array"]
 
 
 class Tally:
     """A part that only has the two methods."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return (self.count,)
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         (self.count,) = state
 
 
 class Learner(Checkpointable):
     """Two parts and nothing of its own."""
 
-    def __init__(self, value: float = 0.0) -> None:
+    def __init__(self, value=0.0):
         self.module = Weights(value)
         self.tally = Tally()
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("rl_module", self.module), ("tally", self.tally)]
 
 
 class Program(Checkpointable):
     """A part with parts, and counters of its own."""
 
-    def __init__(self, value: float = 0.0, *, extra: bool = False) -> None:
+    def __init__(self, value=0.0, *, extra=False):
         self.learner = Learner(value)
         self.counters = {"steps": 0}
         self.extra = extra
-        self.events: list[str] = []
-        self.fails_with: BaseException | None = None
+        self.events = []
+        self.fails_with = None
 
-    def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
+    def get_checkpointable_components(self):
         return [("learner", self.learner)]
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> dict[str, Any]:
+    def get_state(self, components=None, *, not_components=None):
         state = super().get_state(components, not_components=not_components)
         if is_selected("counters", components, not_components):
             state["counters"] = dict(self.counters)
@@ -86,7 +80,7 @@ class Program(Checkpointable):
             state["extra"] = 1
         return state
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state(state)
         self.events.append("set " + ",".join(sorted(state)))
         if "counters" in state:
@@ -95,21 +89,21 @@ class Program(Checkpointable):
             error, self.fails_with = self.fails_with, None
             raise error
 
-    def _checkpoint_metadata(self) -> dict[str, Any]:
+    def _checkpoint_metadata(self):
         return {**super()._checkpoint_metadata(), "training_iteration": self.counters["steps"]}
 
-    def _checkpoint_code(self) -> bytes | None:
+    def _checkpoint_code(self):
         return pack_code("config") if self.extra else None
 
 
-def trained() -> Program:
+def trained():
     program = Program(1.0)
     program.counters["steps"] = 7
     program.learner.tally.count = 4
     return program
 
 
-def summary(program: Program) -> tuple[float, int, int]:
+def summary(program):
     return (
         float(program.learner.module.array.sum()),
         program.learner.tally.count,
@@ -117,7 +111,7 @@ def summary(program: Program) -> tuple[float, int, int]:
     )
 
 
-def test_state_gathers_parts_and_own_keys() -> None:
+def test_state_gathers_parts_and_own_keys():
     state = trained().get_state()
     assert list(state) == ["learner", "counters"]
     assert list(state["learner"]) == ["rl_module", "tally"]
@@ -137,21 +131,19 @@ def test_state_gathers_parts_and_own_keys() -> None:
         ([], None, {}),
     ],
 )
-def test_components_are_filtered_by_path(
-    components: Any, not_components: Any, expected: dict[str, set[str]]
-) -> None:
+def test_components_are_filtered_by_path(components, not_components, expected):
     state = trained().get_state(components, not_components=not_components)
     shown = {name: {"tally" if key == 0 else key for key in part} for name, part in state.items()}
     assert shown == expected
 
 
-def test_partial_state_changes_only_what_it_names() -> None:
+def test_partial_state_changes_only_what_it_names():
     program = Program()
     program.set_state({"learner": {"tally": (9,)}})
     assert summary(program) == (0.0, 9, 0)
 
 
-def test_saved_parts_become_components_called_by_path(tmp_path: Path) -> None:
+def test_saved_parts_become_components_called_by_path(tmp_path):
     path = trained().save_to_path(tmp_path / "c")
     assert list(read_checkpoint(path).components) == [
         "learner/rl_module",
@@ -163,7 +155,7 @@ def test_saved_parts_become_components_called_by_path(tmp_path: Path) -> None:
     assert metadata["training_iteration"] == 7
 
 
-def test_restoring_gives_everything_back(tmp_path: Path) -> None:
+def test_restoring_gives_everything_back(tmp_path):
     path = trained().save_to_path(tmp_path / "c")
     program = Program()
     program.restore_from_path(path)
@@ -171,16 +163,14 @@ def test_restoring_gives_everything_back(tmp_path: Path) -> None:
     assert program.events == ["set counters,learner"]
 
 
-def test_from_checkpoint_makes_the_object_with_the_callers_arguments(tmp_path: Path) -> None:
+def test_from_checkpoint_makes_the_object_with_the_callers_arguments(tmp_path):
     path = trained().save_to_path(tmp_path / "c")
     program = Program.from_checkpoint(path, value=5.0)
     assert type(program) is Program
     assert summary(program) == (3.0, 4, 7)
 
 
-def test_saving_without_a_path_makes_a_new_directory_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saving_without_a_path_makes_a_new_directory_each_time(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first, second = trained().save_to_path(), trained().save_to_path()
     assert first != second
@@ -188,7 +178,7 @@ def test_saving_without_a_path_makes_a_new_directory_each_time(
     assert summary(Program.from_checkpoint(first)) == (3.0, 4, 7)
 
 
-def test_object_without_parts_is_one_component(tmp_path: Path) -> None:
+def test_object_without_parts_is_one_component(tmp_path):
     path = Weights(2.0).save_to_path(tmp_path / "c")
     assert list(read_checkpoint(path).components) == ["state"]
     assert Weights.from_checkpoint(path).array.tolist() == [2.0, 2.0, 2.0]
@@ -203,16 +193,14 @@ def test_object_without_parts_is_one_component(tmp_path: Path) -> None:
         ("counters", (0.0, 0, 7)),
     ],
 )
-def test_one_component_is_restored_from_the_root(
-    tmp_path: Path, component: str, expected: tuple[float, int, int]
-) -> None:
+def test_one_component_is_restored_from_the_root(tmp_path, component, expected):
     path = trained().save_to_path(tmp_path / "c")
     program = Program()
     program.restore_from_path(path, component=component)
     assert summary(program) == expected
 
 
-def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path: Path) -> None:
+def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path):
     plain = Program()
     plain.restore_from_path(trained().save_to_path(tmp_path / "c"))
     rich = Program(extra=True)
@@ -227,24 +215,24 @@ def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path: 
     assert "set extra" not in plain.events
 
 
-def test_code_is_saved_beside_the_state_and_not_needed_for_it(tmp_path: Path) -> None:
+def test_code_is_saved_beside_the_state_and_not_needed_for_it(tmp_path):
     path = Program(extra=True).save_to_path(tmp_path / "c")
     Program(extra=True).restore_from_path(path)
     assert read_code(path, allow_code=True) == "config"
 
 
-def test_refused_manifest_stops_before_anything_is_read(tmp_path: Path) -> None:
+def test_refused_manifest_stops_before_anything_is_read(tmp_path):
     path = Path(trained().save_to_path(tmp_path / "c"))
     (files_of(path) / "counters.state").write_bytes(b"x")
 
-    def refuse(manifest: Manifest) -> None:
+    def refuse(manifest):
         raise CheckpointMismatchError("thirteen")
 
     with pytest.raises(CheckpointMismatchError, match="thirteen"):
         SavedState.read(Program(), path, check_manifest=refuse)
 
 
-def test_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
+def test_damaged_checkpoint_changes_nothing(tmp_path):
     path = Path(trained().save_to_path(tmp_path / "c"))
     (files_of(path) / "counters.state").write_bytes(b"x")
     program = Program()
@@ -255,9 +243,7 @@ def test_damaged_checkpoint_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("component", [None, "learner", "counters"])
-def test_object_is_rolled_back_when_set_state_raises_midway(
-    tmp_path: Path, component: str | None
-) -> None:
+def test_object_is_rolled_back_when_set_state_raises_midway(tmp_path, component):
     path = trained().save_to_path(tmp_path / "c")
     program = Program(2.0)
     program.counters["steps"] = 1
@@ -270,7 +256,7 @@ def test_object_is_rolled_back_when_set_state_raises_midway(
     assert "restored" not in program.events
 
 
-def test_interrupt_during_set_state_rolls_back_and_stays_an_interrupt(tmp_path: Path) -> None:
+def test_interrupt_during_set_state_rolls_back_and_stays_an_interrupt(tmp_path):
     path = trained().save_to_path(tmp_path / "c")
     program = Program(2.0)
     before = summary(program)
@@ -280,9 +266,9 @@ def test_interrupt_during_set_state_rolls_back_and_stays_an_interrupt(tmp_path: 
     assert summary(program) == before
 
 
-def test_failing_rollback_says_that_the_object_is_unusable(tmp_path: Path) -> None:
+def test_failing_rollback_says_that_the_object_is_unusable(tmp_path):
     class Stubborn(Weights):
-        def set_state(self, state: dict[str, Any]) -> None:
+        def set_state(self, state):
             raise ValueError("never")
 
     path = Weights(1.0).save_to_path(tmp_path / "c")
@@ -291,7 +277,7 @@ def test_failing_rollback_says_that_the_object_is_unusable(tmp_path: Path) -> No
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_shape_that_does_not_fit_is_a_mismatch_and_rolled_back(tmp_path: Path) -> None:
+def test_shape_that_does_not_fit_is_a_mismatch_and_rolled_back(tmp_path):
     big = trained()
     big.learner.module.array = np.ones(5, np.float32)
     path = big.save_to_path(tmp_path / "c")
@@ -301,13 +287,13 @@ def test_shape_that_does_not_fit_is_a_mismatch_and_rolled_back(tmp_path: Path) -
     assert summary(program) == (6.0, 0, 0)
 
 
-def test_impossible_states_are_refused_when_saving(tmp_path: Path) -> None:
+def test_impossible_states_are_refused_when_saving(tmp_path):
     class Wrong(Learner):
-        def __init__(self, state: Any) -> None:
+        def __init__(self, state):
             super().__init__()
             self._state = state
 
-        def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+        def get_state(self, components=None, *, not_components=None):
             return self._state
 
     for state, message in [

@@ -1,12 +1,7 @@
 """Listing and retention: what is found, in which order, and what is removed."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,24 +22,24 @@ from tests.saved_files import files_of
 from trainer_toolkit.files import PathLock
 
 
-def save(path: Path, iteration: int | None, **metrics: Any) -> Path:
+def save(path, iteration, **metrics):
     metadata = {"training_iteration": iteration, "metrics": metrics}
     return write_checkpoint(path, components={"a": iteration}, metadata=metadata)
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     return [found.path.name for found in find_checkpoints(directory)]
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path):
     """Five checkpoints; returns 3, nan, 5, 1, 4 at iterations 1 to 5."""
     for iteration, value in enumerate([3.0, float("nan"), 5.0, 1.0, 4.0], start=1):
         save(tmp_path / f"c{iteration}", iteration, ret=value)
     return tmp_path
 
 
-def test_order_is_iteration_then_time_not_name(tmp_path: Path) -> None:
+def test_order_is_iteration_then_time_not_name(tmp_path):
     save(tmp_path / "a", 10)
     save(tmp_path / "b", 9)
     save(tmp_path / "d", 9)
@@ -54,7 +49,7 @@ def test_order_is_iteration_then_time_not_name(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) == tmp_path / "a"
 
 
-def test_only_complete_checkpoints_are_found(runs: Path) -> None:
+def test_only_complete_checkpoints_are_found(runs):
     (files_of(runs / "c4") / "a.state").unlink()
     (files_of(runs / "c3") / "a.state").write_bytes(b"short")
     (runs / "c5" / "manifest.json").unlink()
@@ -66,7 +61,7 @@ def test_only_complete_checkpoints_are_found(runs: Path) -> None:
     assert names(runs) == ["c1"]
 
 
-def test_nothing_to_find_is_no_error_but_a_file_is(tmp_path: Path) -> None:
+def test_nothing_to_find_is_no_error_but_a_file_is(tmp_path):
     assert latest_checkpoint(tmp_path / "absent") is None
     assert find_checkpoints(tmp_path) == []
     (tmp_path / "file").touch()
@@ -74,7 +69,7 @@ def test_nothing_to_find_is_no_error_but_a_file_is(tmp_path: Path) -> None:
         find_checkpoints(tmp_path / "file")
 
 
-def test_found_checkpoint_can_be_used_as_a_path(runs: Path) -> None:
+def test_found_checkpoint_can_be_used_as_a_path(runs):
     assert read_manifest(find_checkpoints(runs)[0]).training_iteration == 1
 
 
@@ -95,7 +90,7 @@ def test_found_checkpoint_can_be_used_as_a_path(runs: Path) -> None:
     ],
     ids=str,
 )
-def test_known_answers(runs: Path, retention: Retention, kept: list[str]) -> None:
+def test_known_answers(runs, retention, kept):
     removed = apply_retention(runs, retention)
     assert names(runs) == kept
     assert sorted(path.name for path in runs.iterdir()) == kept
@@ -103,14 +98,14 @@ def test_known_answers(runs: Path, retention: Retention, kept: list[str]) -> Non
     assert apply_retention(runs, retention) == []
 
 
-def test_of_equals_the_newer_is_best(tmp_path: Path) -> None:
+def test_of_equals_the_newer_is_best(tmp_path):
     for iteration in (1, 2, 3):
         save(tmp_path / f"c{iteration}", iteration, ret=1.0 if iteration < 3 else 0.0)
     apply_retention(tmp_path, Retention(keep_best=1, metric="metrics/ret"))
     assert names(tmp_path) == ["c2", "c3"]
 
 
-def test_foreign_files_and_incomplete_directories_are_never_touched(runs: Path) -> None:
+def test_foreign_files_and_incomplete_directories_are_never_touched(runs):
     (runs / "c1" / "notes.txt").write_text("good run")
     (files_of(runs / "c2") / "a.state").unlink()
     (runs / "model.pt").write_text("mine")
@@ -121,7 +116,7 @@ def test_foreign_files_and_incomplete_directories_are_never_touched(runs: Path) 
     assert (runs / "c2" / "manifest.json").exists()
 
 
-def test_nothing_is_removed_while_the_newest_is_damaged(runs: Path) -> None:
+def test_nothing_is_removed_while_the_newest_is_damaged(runs):
     file = files_of(runs / "c5") / "a.state"
     file.write_bytes(b"x" * file.stat().st_size)
     with pytest.raises(CheckpointCorruptError):
@@ -130,22 +125,20 @@ def test_nothing_is_removed_while_the_newest_is_damaged(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_at", range(4))
-def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(
-    runs: Path, fails_at: int
-) -> None:
+def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(runs, fails_at):
     class Interrupted(FileSystem):
         calls = 0
 
-        def _count(self) -> None:
+        def _count(self):
             if self.calls == fails_at:
                 raise KeyboardInterrupt
             self.calls += 1
 
-        def remove_file(self, path: Path) -> None:
+        def remove_file(self, path):
             self._count()
             super().remove_file(path)
 
-        def remove_directory(self, path: Path) -> None:
+        def remove_directory(self, path):
             self._count()
             super().remove_directory(path)
 
@@ -166,21 +159,21 @@ def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(
         {"mode": "best"},
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_impossible_settings_are_refused(settings):
     with pytest.raises(CheckpointError, match="Retention cannot be set up"):
         Retention(**settings)
 
 
-def test_all_problems_of_settings_are_reported_at_once() -> None:
+def test_all_problems_of_settings_are_reported_at_once():
     with pytest.raises(CheckpointError, match=r"keep_last=0.*metric.*mode='best'"):
-        Retention(keep_last=0, keep_best=1, mode="best")  # type: ignore[arg-type]
+        Retention(keep_last=0, keep_best=1, mode="best")
 
 
-def at_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+def at_the_first_look(monkeypatch, act):
     """Others act after a directory was listed, and before its first checkpoint is looked at."""
     original, looks = listing.load_manifest, itertools.count()
 
-    def load(directory: Path) -> Any:
+    def load(directory):
         if next(looks) == 0:
             act()
         return original(directory)
@@ -188,12 +181,10 @@ def at_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
     monkeypatch.setattr(listing, "load_manifest", load)
 
 
-def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(tmp_path, monkeypatch, caplog):
     first = save(tmp_path / "1", 1)
 
-    def replace() -> None:
+    def replace():
         save(tmp_path / "2", 2)
         shutil.rmtree(first)
 
@@ -202,7 +193,7 @@ def test_the_only_one_is_replaced_by_a_newer_while_it_is_looked_at(
     assert caplog.records == []
 
 
-def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path: Path) -> None:
+def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path):
     for number in (1, 2, 3, 4):
         save(tmp_path / str(number), number)
     for number in (1, 2):
@@ -213,11 +204,9 @@ def test_retention_leaves_a_save_that_is_going_on_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "4"]
 
 
-def test_what_others_remove_at_the_same_time_is_no_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_others_remove_at_the_same_time_is_no_error(tmp_path, caplog):
     class Overtaken(FileSystem):
-        def remove_file(self, path: Path) -> None:
+        def remove_file(self, path):
             shutil.rmtree(path.parent if path.parent.parent == tmp_path else path.parent.parent)
             super().remove_file(path)
 

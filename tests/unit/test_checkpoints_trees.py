@@ -1,13 +1,10 @@
 """Nested values: rebuilt, walked, compared."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections import namedtuple
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,51 +17,51 @@ NAN = float("nan")
 
 
 class Plain:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
 
 class Slotted:
     __slots__ = ("__dict__", "hidden")
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden):
         self.hidden = hidden
 
 
 class Reduced:
     """Its state is not in its attributes, as `__reduce__` says."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (Reduced, ())
 
 
 class Called(Plain):
-    def __call__(self) -> int:
+    def __call__(self):
         return self.size
 
-    def other(self) -> int:
+    def other(self):
         return -self.size
 
 
 CALLED = Called(1)
 
 
-def one(number: Any = 1, **_: Any) -> Any:
+def one(number=1, **_):
     return number
 
 
-def other(number: Any = 1) -> Any:
+def other(number=1):
     return -number
 
 
 class Raising:
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         raise RuntimeError("no")
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
-def test_a_copy_has_containers_of_its_own_and_changed_leaves() -> None:
+def test_a_copy_has_containers_of_its_own_and_changed_leaves():
     value = {"a": [1, (2, Pair(3, [4]))], "b": {}}
     made = mapped(lambda leaf: leaf * 10, value)
     assert made == {"a": [10, (20, Pair(30, [40]))], "b": {}}
@@ -73,12 +70,12 @@ def test_a_copy_has_containers_of_its_own_and_changed_leaves() -> None:
     assert value == {"a": [1, (2, Pair(3, [4]))], "b": {}}
 
 
-def test_spaces_are_leaves_though_they_are_mappings() -> None:
+def test_spaces_are_leaves_though_they_are_mappings():
     space = spaces.Dict({"a": spaces.Discrete(2)})
     assert mapped(lambda leaf: leaf, {"space": space})["space"] is space
 
 
-def test_leaves_come_with_their_paths() -> None:
+def test_leaves_come_with_their_paths():
     tree = {"a": {"b": 1, "c": {}}, 2: {"d": [3]}, "e": MappingProxyType({"f": 4})}
     assert list(leaves(tree)) == [(("a", "b"), 1), ((2, "d"), [3]), (("e", "f"), 4)]
     assert dict(named_leaves(tree, keep_empty=True)) == {"a/b": 1, "a/c": {}, "2/d": [3], "e/f": 4}
@@ -130,19 +127,19 @@ def test_leaves_come_with_their_paths() -> None:
         (None, 0, False),
     ],
 )
-def test_what_is_the_same(left: Any, right: Any, expected: bool) -> None:
+def test_what_is_the_same(left, right, expected):
     assert same(left, right) is expected
     assert same(right, left) is expected
 
 
 class Itself:
-    def __init__(self) -> None:
+    def __init__(self):
         self.me = self
 
 
-def test_what_contains_itself_is_compared_without_an_error() -> None:
-    left: list[Any] = []
-    right: list[Any] = []
+def test_what_contains_itself_is_compared_without_an_error():
+    left = []
+    right = []
     left.append(left)
     right.append(right)
     for one_of_them, another in [(left, right), (Itself(), Itself())]:
@@ -151,16 +148,16 @@ def test_what_contains_itself_is_compared_without_an_error() -> None:
         assert not same({"a": [one_of_them]}, {"a": [another]})
 
 
-def test_what_cannot_be_read_is_not_known_to_be_the_same() -> None:
+def test_what_cannot_be_read_is_not_known_to_be_the_same():
     class Unreadable:
-        def __array__(self, *_: Any, **__: Any) -> Any:
+        def __array__(self, *_, **__):
             raise RuntimeError("no")
 
     assert not same(Unreadable(), Unreadable())
     assert not same(np.zeros(1), Unreadable())
 
 
-def test_tensors_are_compared_like_arrays_whether_they_have_gradients_or_not() -> None:
+def test_tensors_are_compared_like_arrays_whether_they_have_gradients_or_not():
     torch = pytest.importorskip("torch")
     ones, zeros = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
     assert same(ones, torch.ones(2, requires_grad=True))

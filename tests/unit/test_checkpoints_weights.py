@@ -1,11 +1,8 @@
 """Weights without the objects they belong to: as a dict of arrays, and as an .npz file."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from checkpoints import (
 from tests.saved_files import files_of
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
-COMPONENTS: dict[str, Any] = {
+COMPONENTS = {
     "counters": {"steps": 3},
     "learner/rl_module": {"pi/0/kernel": KERNEL, "file": np.ones(2)},
     "learner/optimizer": {"moments": [KERNEL.T, {"v": np.float64(2.0)}], "num_steps": 4},
@@ -30,11 +27,11 @@ COMPONENTS: dict[str, Any] = {
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+def checkpoint(tmp_path):
     return write_checkpoint(tmp_path / "c", components=COMPONENTS, metadata={})
 
 
-def test_the_weights_are_found_by_themselves(checkpoint: Path) -> None:
+def test_the_weights_are_found_by_themselves(checkpoint):
     weights = load_weights(checkpoint)
     assert list(weights) == ["pi/0/kernel", "file"]
     assert weights["pi/0/kernel"].dtype == np.float32
@@ -42,7 +39,7 @@ def test_the_weights_are_found_by_themselves(checkpoint: Path) -> None:
     weights["file"][0] = 5  # new and writable
 
 
-def test_components_are_named_by_argument_by_path_or_by_file(checkpoint: Path) -> None:
+def test_components_are_named_by_argument_by_path_or_by_file(checkpoint):
     expected = {"moments/0", "moments/1/v"}
     for weights in (
         load_weights(checkpoint, component="learner/optimizer"),
@@ -59,12 +56,12 @@ def test_components_are_named_by_argument_by_path_or_by_file(checkpoint: Path) -
     }
 
 
-def test_an_only_component_needs_no_name(tmp_path: Path) -> None:
+def test_an_only_component_needs_no_name(tmp_path):
     path = write_checkpoint(tmp_path / "one", components={"state": KERNEL}, metadata={})
     assert np.array_equal(load_weights(path)["state"], KERNEL)
 
 
-def test_what_is_not_there_is_told(checkpoint: Path, tmp_path: Path) -> None:
+def test_what_is_not_there_is_told(checkpoint, tmp_path):
     with pytest.raises(CheckpointMismatchError, match=r"holds no arrays.*learner/optimizer"):
         load_weights(checkpoint, component="counters")
     with pytest.raises(CheckpointMismatchError, match="did you mean 'learner/optimizer'"):
@@ -81,7 +78,7 @@ def test_what_is_not_there_is_told(checkpoint: Path, tmp_path: Path) -> None:
         load_weights(path)
 
 
-def test_altered_weights_are_not_given_out(checkpoint: Path) -> None:
+def test_altered_weights_are_not_given_out(checkpoint):
     file = files_of(checkpoint) / "learner.rl_module.state"
     file.write_bytes(file.read_bytes()[:-1] + b"\x00")
     with pytest.raises(CheckpointCorruptError):
@@ -89,9 +86,7 @@ def test_altered_weights_are_not_given_out(checkpoint: Path) -> None:
     assert load_weights(checkpoint, component="learner/optimizer")  # which was not touched
 
 
-def test_an_npz_file_holds_the_same_arrays_under_the_same_names(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_an_npz_file_holds_the_same_arrays_under_the_same_names(checkpoint, tmp_path):
     file = export_weights(checkpoint, tmp_path / "weights.npz")
     with np.load(file, allow_pickle=False) as archive:
         assert list(archive) == ["pi/0/kernel", "file"]
@@ -107,7 +102,7 @@ def test_an_npz_file_holds_the_same_arrays_under_the_same_names(
     assert deep.read_bytes() == data, "folders are made, as for pictures and pages"
 
 
-def test_neither_gymnasium_nor_the_trainer_is_imported(checkpoint: Path) -> None:
+def test_neither_gymnasium_nor_the_trainer_is_imported(checkpoint):
     code = (
         "import sys, checkpoints; checkpoints.load_weights(sys.argv[1]); "
         "print({'gymnasium', 'trainer', 'callbacks', 'onnx'} & set(sys.modules))"

@@ -1,17 +1,14 @@
 """One way to replace a file whole, and one lock."""
 
-from __future__ import annotations
-
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
 from trainer_toolkit.files import NoLocksError, PathLock, lock_file, replacing, unlock_file
 
 
-def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path: Path) -> None:
+def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path):
     target, draft = tmp_path / "a.json", tmp_path / ".a.json.tmp"
     target.write_bytes(b"old")
     with replacing(target, draft) as file:
@@ -23,13 +20,11 @@ def test_the_old_content_is_there_until_all_of_the_new_is(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("error", [OSError(28, "no space left"), KeyboardInterrupt()])
-def test_what_fails_leaves_the_old_content_and_no_draft(
-    tmp_path: Path, error: BaseException
-) -> None:
+def test_what_fails_leaves_the_old_content_and_no_draft(tmp_path, error):
     target, draft = tmp_path / "a.json", tmp_path / ".a.json.tmp"
     target.write_bytes(b"old")
 
-    def fail() -> None:
+    def fail():
         with replacing(target, draft) as file:
             file.write(b"half")
             raise error
@@ -40,7 +35,7 @@ def test_what_fails_leaves_the_old_content_and_no_draft(
     assert target.read_bytes() == b"old"
 
 
-def test_a_lock_keeps_others_away_unless_both_share_it(tmp_path: Path) -> None:
+def test_a_lock_keeps_others_away_unless_both_share_it(tmp_path):
     path = tmp_path / "lock"
     path.touch()
     with path.open() as first, path.open() as second:
@@ -56,8 +51,8 @@ def test_a_lock_keeps_others_away_unless_both_share_it(tmp_path: Path) -> None:
         lock_file(third.fileno())  # closing gives it back
 
 
-def test_where_there_are_no_locks_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
+def test_where_there_are_no_locks_it_says_so(monkeypatch):
+    def refuse(descriptor, operation):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", refuse)
@@ -66,10 +61,8 @@ def test_where_there_are_no_locks_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL])
-def test_what_means_no_locks_for_a_directory_is_an_error_for_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
+def test_what_means_no_locks_for_a_directory_is_an_error_for_a_file(tmp_path, monkeypatch, code):
+    def refuse(descriptor, operation):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("fcntl.flock", refuse)

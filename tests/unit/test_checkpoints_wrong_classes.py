@@ -1,10 +1,5 @@
 """Classes and arguments that are wrong are refused by name, before they cost anybody a state."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from checkpoints import (
@@ -23,61 +18,61 @@ from trainer.replay.replay_buffer import PrioritizedReplayBuffer, ReplayBuffer
 class Number(Checkpointable):
     """Nothing is wrong with it."""
 
-    def __init__(self, value: int = 5) -> None:
+    def __init__(self, value=5):
         self.value = value
 
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+    def get_state(self, components=None, *, not_components=None):
         return {"value": self.value}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.value = state["value"]
 
 
 class WithoutSet(Checkpointable):
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+    def get_state(self, components=None, *, not_components=None):
         return {"value": 9}
 
-    def set_sate(self, state: Any) -> None:
+    def set_sate(self, state):
         """A name misspelt."""
 
 
 class WithoutGet(Checkpointable):
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         """No caller gives what this takes."""
 
 
 class OwnWithoutSet(Checkpointable):
-    def _own_state(self) -> dict[str, Any]:
+    def _own_state(self):
         return {"value": 9}
 
 
 class GivesNothing(Number):
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+    def get_state(self, components=None, *, not_components=None):
         return None
 
 
 class OnlyGets:
-    def get_state(self) -> Any:
+    def get_state(self):
         return 1
 
 
 class OnlySets:
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         """No caller gives what this takes."""
 
 
 class Whole(Checkpointable):
     """Has the parts that it is given."""
 
-    def __init__(self, *parts: tuple[str, Any]) -> None:
+    def __init__(self, *parts):
         self.parts = parts
 
-    def get_checkpointable_components(self) -> Any:
+    def get_checkpointable_components(self):
         return self.parts
 
 
 class KeyWithoutSet(Whole):
-    def get_state(self, components: Any = None, *, not_components: Any = None) -> Any:
+    def get_state(self, components=None, *, not_components=None):
         return {**super().get_state(components, not_components=not_components), "steps": 3}
 
 
@@ -98,17 +93,17 @@ class KeyWithoutSet(Whole):
         (Whole(("constructors", Whole(("b", Number())))), "component 'constructors'.*Rename"),
     ],
 )
-def test_what_could_not_be_restored_is_not_saved(thing: Any, message: str, tmp_path: Path) -> None:
+def test_what_could_not_be_restored_is_not_saved(thing, message, tmp_path):
     with pytest.raises(StateError, match=message):
         thing.save_to_path(tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
-def test_an_object_without_any_state_is_no_mistake(tmp_path: Path) -> None:
+def test_an_object_without_any_state_is_no_mistake(tmp_path):
     Checkpointable.from_checkpoint(Checkpointable().save_to_path(tmp_path / "c"))
 
 
-def add_name(state: Any) -> Any:
+def add_name(state):
     return {**state, "name": "x"}
 
 
@@ -121,9 +116,7 @@ def add_name(state: Any) -> Any:
         ({"state": [add_name, "next"]}, "holds a str, 'next'"),
     ],
 )
-def test_migrations_that_are_none_are_refused(
-    migrations: Any, message: str, tmp_path: Path
-) -> None:
+def test_migrations_that_are_none_are_refused(migrations, message, tmp_path):
     wrong = type("Wrong", (Number,), {"state_migrations": migrations})
     with pytest.raises(StateError, match=message):
         wrong().save_to_path(tmp_path / "c")
@@ -134,16 +127,16 @@ def test_migrations_that_are_none_are_refused(
     assert thing.value == 5
 
 
-def without_return(state: Any) -> Any:
+def without_return(state):
     state["name"] = "x"
 
 
-def with_error(state: Any) -> Any:
+def with_error(state):
     return state["nope"]
 
 
 @pytest.mark.parametrize("migrate", [without_return, with_error])
-def test_a_wrong_migration_is_called_by_its_name(migrate: Any, tmp_path: Path) -> None:
+def test_a_wrong_migration_is_called_by_its_name(migrate, tmp_path):
     path = Number(9).save_to_path(tmp_path / "c")
     wrong = type("Wrong", (Number,), {"state_migrations": {"state": [migrate]}})
     with pytest.raises(CheckpointVersionError, match=f"version 1.*{migrate.__name__}.*version 2"):
@@ -151,14 +144,12 @@ def test_a_wrong_migration_is_called_by_its_name(migrate: Any, tmp_path: Path) -
 
 
 class WithCode(Number):
-    def _checkpoint_code(self) -> bytes:
+    def _checkpoint_code(self):
         return pack_code({"answer": 42})
 
 
 @pytest.mark.parametrize("allowed", ["no", "yes", 1, 0, None])
-def test_only_true_allows_code(
-    allowed: Any, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_only_true_allows_code(allowed, tmp_path, request):
     path = WithCode().save_to_path(tmp_path / "c")
     request.getfixturevalue("as_another_user")
     with pytest.raises(TypeError, match=r"allow_code=.*True or False"):
@@ -168,14 +159,14 @@ def test_only_true_allows_code(
     assert read_code(path, allow_code=True) == {"answer": 42}
 
 
-def test_only_true_saves_in_the_background(tmp_path: Path) -> None:
-    background: Any = "no"
+def test_only_true_saves_in_the_background(tmp_path):
+    background = "no"
     with pytest.raises(TypeError, match=r"background='no'.*True or False"):
         Number().save_to_path(tmp_path / "c", background=background)
     assert not (tmp_path / "c").exists()
 
 
-def test_the_class_of_a_saved_buffer_is_named(tmp_path: Path) -> None:
+def test_the_class_of_a_saved_buffer_is_named(tmp_path):
     path = PrioritizedReplayBuffer(10).save_to_path(tmp_path / "c")
     with pytest.raises(
         CheckpointMismatchError, match=r"Call PrioritizedReplayBuffer\.from_checkpoint"
@@ -186,11 +177,11 @@ def test_the_class_of_a_saved_buffer_is_named(tmp_path: Path) -> None:
 class SavesAgain(Number):
     """Saves once more whenever it was saved."""
 
-    def _on_checkpoint_saved(self, path: str) -> None:
+    def _on_checkpoint_saved(self, path):
         self.save_to_path(path + "_copy")
 
 
-def test_to_save_whenever_it_was_saved_is_refused(tmp_path: Path) -> None:
+def test_to_save_whenever_it_was_saved_is_refused(tmp_path):
     thing = SavesAgain(9)
     for _ in range(2):  # the refusal holds nothing up
         with pytest.raises(CheckpointWriteError, match="called from on_checkpoint_saved"):

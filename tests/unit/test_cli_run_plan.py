@@ -1,13 +1,9 @@
 """`run.json`: read back as it was written, replaced atomically, and clear about damage."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,19 +21,19 @@ PLAN = RunPlan(
 )
 
 
-def arguments(**given: Any) -> argparse.Namespace:
+def arguments(**given):
     names = ("return", "env_steps", "iterations", "time_s")
     nothing = {**{f"stop_{name}": None for name in names}, "checkpoint_every": None, "keep": None}
     return argparse.Namespace(**{**nothing, "track": [], "track_artifacts": [], **given})
 
 
-def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_plan_is_read_as_it_was_written(tmp_path):
     PLAN.write(tmp_path / "run.json")
     assert read_plan(tmp_path / "run.json") == PLAN
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_what_is_given_replaces_what_is_planned_and_the_rest_stays() -> None:
+def test_what_is_given_replaces_what_is_planned_and_the_rest_stays():
     assert plan_of_new_run(arguments()) == RunPlan(checkpoint_every=10, keep=3)
     assert PLAN.updated(arguments()) == PLAN
     assert PLAN.updated(arguments(keep=1)) == dataclasses.replace(PLAN, keep=1)
@@ -47,14 +43,14 @@ def test_what_is_given_replaces_what_is_planned_and_the_rest_stays() -> None:
     assert PLAN.updated(arguments(stop_iterations=9)).stops == StopCriteria(max_iterations=9)
 
 
-def test_a_run_that_does_not_say_what_to_keep_keeps_everything(tmp_path: Path) -> None:
+def test_a_run_that_does_not_say_what_to_keep_keeps_everything(tmp_path):
     assert read_plan(tmp_path / "run.json").keep is None
     (tmp_path / "run.json").write_text('{"stop": {"iterations": 3}}')  # as 0.1.0 wrote it
     found = read_plan(tmp_path / "run.json")
     assert (found.stops.max_iterations, found.checkpoint_every, found.keep) == (3, 10, None)
 
 
-DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
+DAMAGES = [
     ("is empty", lambda file: file.write_bytes(b"")),
     ("is empty", lambda file: file.write_bytes(b"\n \n")),
     ("is no JSON", lambda file: file.write_bytes(b"\0" * 64)),
@@ -85,9 +81,7 @@ DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
 
 
 @pytest.mark.parametrize(("expected", "damage"), DAMAGES)
-def test_a_damaged_file_is_a_clear_error(
-    expected: str, damage: Callable[[Path], object], tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_a_clear_error(expected, damage, tmp_path):
     file = tmp_path / "run.json"
     damage(file)
     with pytest.raises(ConfigError) as caught:
@@ -99,14 +93,12 @@ def test_a_damaged_file_is_a_clear_error(
     assert len(text) < 600
 
 
-def test_a_write_that_fails_leaves_the_plan_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_plan_as_it_was(tmp_path, monkeypatch):
     file = tmp_path / "run.json"
     PLAN.write(file)
     before = file.read_bytes()
 
-    def refuse(descriptor: int) -> None:
+    def refuse(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
@@ -116,17 +108,15 @@ def test_a_write_that_fails_leaves_the_plan_as_it_was(
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_the_content_is_on_the_disk_before_it_takes_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
+def test_the_content_is_on_the_disk_before_it_takes_the_name(tmp_path, monkeypatch):
+    order = []
     sync, replace = os.fsync, Path.replace
 
-    def noted_sync(descriptor: int) -> None:
+    def noted_sync(descriptor):
         order.append("sync")
         sync(descriptor)
 
-    def noted_replace(self: Path, target: Path) -> Path:
+    def noted_replace(self, target):
         order.append("replace")
         return replace(self, target)
 

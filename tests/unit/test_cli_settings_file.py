@@ -1,10 +1,6 @@
 """Files of `--config`: every name in them counts, and what is said twice must be the same."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ config = PPOConfig().environment("CartPole-v1").training(lr=0.25)
 """
 
 
-def test_a_config_object_of_another_algorithm_than_algo_is_refused(tmp_path: Path) -> None:
+def test_a_config_object_of_another_algorithm_than_algo_is_refused(tmp_path):
     (tmp_path / "object.py").write_text(OBJECT)
     words = ["train", "--config", "object.py", "--algo", "DQN", "--stop-iterations", "1"]
     error = run(*words, folder=tmp_path, code=1).stderr
@@ -27,7 +23,7 @@ def test_a_config_object_of_another_algorithm_than_algo_is_refused(tmp_path: Pat
     assert "Leave one out" in error
 
 
-def test_a_config_object_counts_if_algo_names_its_algorithm(tmp_path: Path) -> None:
+def test_a_config_object_counts_if_algo_names_its_algorithm(tmp_path):
     (tmp_path / "object.py").write_text(OBJECT.replace("lr=0.25", "lr=-1"))
     words = ["train", "--config", "object.py", "--algo", "PPO", "--stop-iterations", "1"]
     assert "lr" in run(*words, folder=tmp_path, code=1).stderr
@@ -41,15 +37,13 @@ def test_a_config_object_counts_if_algo_names_its_algorithm(tmp_path: Path) -> N
         ({"stop": 10}, "has stop=10, which is no table"),
     ],
 )
-def test_what_a_file_says_twice_or_as_no_table_is_refused(
-    values: dict[str, Any], expected: str, tmp_path: Path
-) -> None:
+def test_what_a_file_says_twice_or_as_no_table_is_refused(values, expected, tmp_path):
     (tmp_path / "c.json").write_text(json.dumps(values))
     with pytest.raises(ConfigError, match=expected):
         read_experiment(str(tmp_path / "c.json"))
 
 
-def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path: Path) -> None:
+def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path):
     file = tmp_path / "c.json"
     values = {"algo": "PPO", "run": "PPO", "env": "A-v1", "config": {"env": "A-v1"}, "stop": None}
     file.write_text(json.dumps(values))
@@ -57,7 +51,7 @@ def test_an_empty_key_and_the_same_said_twice_are_no_error(tmp_path: Path) -> No
     assert (found.algo, found.env, found.stops) == ("PPO", "A-v1", {})
 
 
-def test_names_of_a_module_count_beside_a_config_that_is_wrapped(tmp_path: Path) -> None:
+def test_names_of_a_module_count_beside_a_config_that_is_wrapped(tmp_path):
     file = tmp_path / "wrapped.py"
     text = 'algo = "DQN"\nenv = "A-v1"\nstop = {"iterations": 3}\nsave = {"keep": 2}\n'
     file.write_text(text + 'config = {"config": {"lr": 0.5}}\n')
@@ -70,15 +64,13 @@ def test_names_of_a_module_count_beside_a_config_that_is_wrapped(tmp_path: Path)
 
 
 @pytest.mark.parametrize("line", ['env = "A-v1"', 'algo = "DQN"'])
-def test_a_name_beside_a_config_object_that_says_otherwise_is_refused(
-    line: str, tmp_path: Path
-) -> None:
+def test_a_name_beside_a_config_object_that_says_otherwise_is_refused(line, tmp_path):
     (tmp_path / "object.py").write_text(f"{OBJECT}{line}\n")
     with pytest.raises(ConfigError, match=f"{line.split()[0]}=.* beside a PPOConfig"):
         read_experiment(str(tmp_path / "object.py"))
 
 
-def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path: Path) -> None:
+def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path):
     text = 'save = {"keep": 2}\nstop = {"iterations": 3}\nenv = "CartPole-v1"\nalgo = "PPO"\n'
     (tmp_path / "object.py").write_text(OBJECT + text)
     found = read_experiment(str(tmp_path / "object.py"))
@@ -86,7 +78,7 @@ def test_saving_and_the_same_names_count_beside_a_config_object(tmp_path: Path) 
     assert (found.stops, found.saving) == ({"stop_iterations": 3}, {"keep": 2})
 
 
-def test_a_file_of_another_kind_is_told_as_a_file(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_told_as_a_file(tmp_path):
     (tmp_path / "c.txt").write_text("lr: 0.1")
     with pytest.raises(ConfigError, match=r"expected a file \.json"):
         read_experiment(str(tmp_path / "c.txt"))
@@ -94,11 +86,11 @@ def test_a_file_of_another_kind_is_told_as_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("typed", [0, 2])  # 2 is what the algorithm has by itself
 def test_what_is_typed_stands_above_a_file_that_has_the_old_name_of_it(
-    typed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built: list[PPOConfig] = []
+    typed, tmp_path, monkeypatch
+):
+    built = []
 
-    def build(config: PPOConfig) -> None:
+    def build(config):
         built.append(config)
         raise ZeroDivisionError
 
@@ -112,7 +104,7 @@ def test_what_is_typed_stands_above_a_file_that_has_the_old_name_of_it(
     assert (config.num_env_runners, config.minibatch_size, config.lr) == (typed, 16, 0.25)
 
 
-def test_mistakes_in_the_file_and_in_what_is_typed_are_told_together(tmp_path: Path) -> None:
+def test_mistakes_in_the_file_and_in_what_is_typed_are_told_together(tmp_path):
     file = {"num_wrkers": 1, "gamma": 3}
     (tmp_path / "c.json").write_text(json.dumps({"env": "CartPole-v1", "config": file}))
     words = ["--set", "lr=-1", "--set", "lamda=1"]

@@ -1,9 +1,5 @@
 """What follows from a config: fragment lengths, the config of evaluation, the algorithm."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar
-
 import pytest
 
 from callbacks import RLlibCallback
@@ -12,7 +8,6 @@ from trainer import (
     PG,
     PPO,
     SAC,
-    Algorithm,
     DQNConfig,
     PGConfig,
     PPOConfig,
@@ -41,9 +36,7 @@ from trainer.testing.envs import CountdownEnv
         (10, 1, 10, [1]),
     ],
 )
-def test_auto_fragment_divides_the_train_batch_and_its_remainder(
-    batch: int, runners: int, envs: int, fragments: list[int]
-) -> None:
+def test_auto_fragment_divides_the_train_batch_and_its_remainder(batch, runners, envs, fragments):
     config = PPOConfig().training(train_batch_size=batch)
     config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs)
     indices = range(1, runners + 1) if runners else [0]
@@ -52,12 +45,12 @@ def test_auto_fragment_divides_the_train_batch_and_its_remainder(
     assert batch <= sampled < batch + envs
 
 
-def test_fixed_fragment_is_given_as_it_is() -> None:
+def test_fixed_fragment_is_given_as_it_is():
     config = PPOConfig().env_runners(rollout_fragment_length=7)
     assert [config.get_rollout_fragment_length(index) for index in (0, 1, 5)] == [7, 7, 7]
 
 
-def test_config_of_evaluation_by_episodes() -> None:
+def test_config_of_evaluation_by_episodes():
     config = (
         PPOConfig()
         .environment("CartPole-v1", env_config={"a": {"b": 1}})
@@ -85,7 +78,7 @@ def test_config_of_evaluation_by_episodes() -> None:
 @pytest.mark.parametrize(
     ("duration", "runners", "fragment"), [(200, 7, 29), (200, 0, 200), (100, 4, 25)]
 )
-def test_config_of_evaluation_by_steps(duration: int, runners: int, fragment: int) -> None:
+def test_config_of_evaluation_by_steps(duration, runners, fragment):
     config = PPOConfig().evaluation(
         evaluation_duration=duration,
         evaluation_duration_unit="timesteps",
@@ -98,14 +91,14 @@ def test_config_of_evaluation_by_steps(duration: int, runners: int, fragment: in
     assert evaluation.seed == 5
 
 
-def test_statistics_of_evaluation_are_smoothed_only_when_asked() -> None:
+def test_statistics_of_evaluation_are_smoothed_only_when_asked():
     config = PPOConfig().reporting(metrics_num_episodes_for_smoothing=7)
     assert config.get_evaluation_config_object().metrics_num_episodes_for_smoothing is None
     config.evaluation(evaluation_config={"metrics_num_episodes_for_smoothing": 3})
     assert config.get_evaluation_config_object().metrics_num_episodes_for_smoothing == 3
 
 
-def test_evaluation_config_may_be_a_changed_copy_of_the_config() -> None:
+def test_evaluation_config_may_be_a_changed_copy_of_the_config():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
     config.evaluation(evaluation_interval=1, evaluation_config={"gamma": 0.5})
     copied = config.copy().env_runners(explore=False)
@@ -118,7 +111,7 @@ def test_evaluation_config_may_be_a_changed_copy_of_the_config() -> None:
         config.validate()
 
 
-def test_evaluation_config_may_be_a_config_and_is_merged_and_removed() -> None:
+def test_evaluation_config_may_be_a_config_and_is_merged_and_removed():
     config = PPOConfig().evaluation(evaluation_config=PPOConfig().env_runners(explore=False))
     config.evaluation(evaluation_config=AlgorithmConfig.overrides(gamma=0.5))
     assert config.evaluation_config == {"explore": False, "gamma": 0.5}
@@ -127,9 +120,7 @@ def test_evaluation_config_may_be_a_config_and_is_merged_and_removed() -> None:
     assert config.get_evaluation_config_object().explore
 
 
-def test_what_a_config_given_for_evaluation_says_to_no_effect_is_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_a_config_given_for_evaluation_says_to_no_effect_is_told(caplog):
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=3)
     own_config(PPO, config.evaluation(evaluation_config=config.copy()), None, {})
     assert not caplog.messages  # a copy says nothing of its own
@@ -141,9 +132,7 @@ def test_what_a_config_given_for_evaluation_says_to_no_effect_is_told(
     assert "`evaluation_num_env_runners`" in caplog.messages[0]
 
 
-def test_settings_of_training_in_evaluation_config_are_told_once_to_have_no_effect(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_settings_of_training_in_evaluation_config_are_told_once_to_have_no_effect(caplog):
     config = DQNConfig().environment("CartPole-v1").training(gamma=0.9)
     given = {"lr": 1.0, "gamma": 0.9, "sample_timeout_s": 3.0, "epsilon": 0.5, "explore": True}
     own_config(DQN, config.evaluation(evaluation_config=given), None, {})
@@ -154,18 +143,16 @@ def test_settings_of_training_in_evaluation_config_are_told_once_to_have_no_effe
         assert f"{name}=" not in told
 
 
-def test_events_that_evaluation_runners_never_fire_are_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_events_that_evaluation_runners_never_fire_are_told(caplog):
     class OfRun(RLlibCallback):
-        def on_train_result(self, **_: Any) -> None:
+        def on_train_result(self, **_):
             pass
 
     class OfEvaluation(OfRun):
-        def on_evaluate_end(self, **_: Any) -> None:
+        def on_evaluate_end(self, **_):
             pass
 
-        def on_episode_end(self, **_: Any) -> None:
+        def on_episode_end(self, **_):
             pass
 
     config = PPOConfig().environment("CartPole-v1").callbacks(OfRun)
@@ -184,7 +171,7 @@ def test_events_that_evaluation_runners_never_fire_are_told(
 
 
 @pytest.mark.parametrize("given", [{"dueling": False}, {"policies": {"red", "blue"}}])
-def test_evaluation_config_asks_for_no_other_network(given: dict[str, Any]) -> None:
+def test_evaluation_config_asks_for_no_other_network(given):
     config = DQNConfig().environment("CartPole-v1").evaluation(evaluation_config=given)
     (name,) = given
     with pytest.raises(ConfigError, match=f"evaluation_config: `{name}=.*Remove it, or set"):
@@ -193,13 +180,13 @@ def test_evaluation_config_asks_for_no_other_network(given: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN, SAC, PG])
 def test_what_evaluation_runners_are_made_of_is_never_told_to_have_no_effect(
-    algorithm: type[Algorithm], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    algorithm, monkeypatch
+):
     config = algorithm.get_default_config().environment("CartPole-v1")
     of_runners, read_value = config.get_evaluation_config_object(), config.read_value
-    reads: set[str] = set()
+    reads = set()
 
-    def noted(_: AlgorithmConfig, name: str) -> Any:
+    def noted(_, name):
         reads.add(name)
         return read_value(name)
 
@@ -210,7 +197,7 @@ def test_what_evaluation_runners_are_made_of_is_never_told_to_have_no_effect(
     assert not without_effect_in_evaluation(type(config)).keys() & reads
 
 
-def test_overrides_are_plain_and_translated() -> None:
+def test_overrides_are_plain_and_translated():
     assert AlgorithmConfig.overrides(explore=False) == {"explore": False}
     assert PPOConfig.overrides(lambda_=0.5, num_workers=1) == {
         "lambda_": 0.5,
@@ -223,16 +210,16 @@ def test_overrides_are_plain_and_translated() -> None:
 
 
 class _Algorithm:
-    def __init__(self, config: AlgorithmConfig) -> None:
+    def __init__(self, config):
         self.config = config
         config.freeze()
 
 
 class _OwnConfig(PPOConfig):
-    default_algo_class: ClassVar[Any] = _Algorithm
+    default_algo_class = _Algorithm
 
 
-def test_an_env_that_is_given_to_build_is_evaluated_in_too() -> None:
+def test_an_env_that_is_given_to_build_is_evaluated_in_too():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.evaluation(evaluation_config={"env": "Acrobot-v1", "explore": False})
     with config.build_algo(env=CountdownEnv) as algo:
@@ -246,9 +233,7 @@ def test_an_env_that_is_given_to_build_is_evaluated_in_too() -> None:
 
 @pytest.mark.parametrize("method", ["build", "build_algo"])
 @pytest.mark.parametrize("arguments", [{}, {"env": "Acrobot-v1"}, {"use_copy": False}])
-def test_building_gives_the_algorithm_and_leaves_the_config(
-    method: str, arguments: dict[str, Any]
-) -> None:
+def test_building_gives_the_algorithm_and_leaves_the_config(method, arguments):
     config = _OwnConfig().environment("CartPole-v1").evaluation(evaluation_config={"gamma": 1})
     before = config.copy()
     algorithm = getattr(config, method)(**arguments)
@@ -259,34 +244,34 @@ def test_building_gives_the_algorithm_and_leaves_the_config(
     assert not config.is_frozen
 
 
-def _types_of_built_algorithms(config: AlgorithmConfig) -> None:
+def _types_of_built_algorithms(config):
     # Never called: mypy runs over this file. An ignore that ignores nothing is an error, so what is
     # ignored here shows that the type is not Any.
-    ppo: PPO = PPOConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()
-    dqn: DQN = DQNConfig().build()
-    sac: SAC = SACConfig().debugging(seed=1).build_algo()
-    pg: PG = PGConfig().build_algo()
-    some: Algorithm = config.build_algo()
-    wrong_ppo: DQN = PPOConfig().environment("CartPole-v1").build_algo()  # type: ignore[assignment]
-    wrong_dqn: PPO = DQNConfig().build()  # type: ignore[assignment]
-    wrong_sac: PPO = SACConfig().build_algo()  # type: ignore[assignment]
-    wrong_pg: PPO = PGConfig().build_algo()  # type: ignore[assignment]
-    wrong: PPO = config.build_algo()  # type: ignore[assignment]
+    ppo = PPOConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()
+    dqn = DQNConfig().build()
+    sac = SACConfig().debugging(seed=1).build_algo()
+    pg = PGConfig().build_algo()
+    some = config.build_algo()
+    wrong_ppo = PPOConfig().environment("CartPole-v1").build_algo()
+    wrong_dqn = DQNConfig().build()
+    wrong_sac = SACConfig().build_algo()
+    wrong_pg = PGConfig().build_algo()
+    wrong = config.build_algo()
     del ppo, dqn, sac, pg, some, wrong_ppo, wrong_dqn, wrong_sac, wrong_pg, wrong
 
 
-def test_logger_creator_of_build_reaches_the_copy_only() -> None:
+def test_logger_creator_of_build_reaches_the_copy_only():
     config = _OwnConfig()
     assert config.build(logger_creator=print).config.logger_creator is print
     assert config.logger_creator is None
 
 
-def test_config_names_its_algorithm() -> None:
+def test_config_names_its_algorithm():
     class Other(_Algorithm):
         pass
 
     assert _OwnConfig().algo_class is _Algorithm
-    config: Any = AlgorithmConfig(algo_class=Other)
+    config = AlgorithmConfig(algo_class=Other)
     assert isinstance(config.copy().build(), Other)
     config.algo_class = _Algorithm
     assert type(config.build()) is _Algorithm
@@ -294,7 +279,7 @@ def test_config_names_its_algorithm() -> None:
         AlgorithmConfig().build()
 
 
-def test_sections_can_be_chained_as_in_the_documentation() -> None:
+def test_sections_can_be_chained_as_in_the_documentation():
     algorithm = (
         _OwnConfig()
         .environment("CartPole-v1")

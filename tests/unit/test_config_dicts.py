@@ -1,11 +1,8 @@
 """A config as a dict: round trips, dict configs, item access, state, comparison, repr."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ class _Env:
     pass
 
 
-def _busy_config() -> PPOConfig:
+def _busy_config():
     return (
         PPOConfig()
         .environment(_Env, env_config={"a": {"b": [1, {"c": 2}]}})
@@ -29,7 +26,7 @@ def _busy_config() -> PPOConfig:
     )
 
 
-def test_dict_round_trip() -> None:
+def test_dict_round_trip():
     config = _busy_config()
     assert PPOConfig.from_dict(config.to_dict()) == config
     assert set(config.to_dict()) == set(config) == set(config.keys())
@@ -38,7 +35,7 @@ def test_dict_round_trip() -> None:
     assert {**config}["gamma"] == 0.99
 
 
-def test_order_of_a_dict_config_makes_no_difference() -> None:
+def test_order_of_a_dict_config_makes_no_difference():
     entries = {
         "env_config": {"a": 1},
         "model": {"fcnet_hiddens": [4]},
@@ -56,8 +53,8 @@ def test_order_of_a_dict_config_makes_no_difference() -> None:
     assert configs[0].policies == {"default_policy"}
 
 
-def test_caller_dict_is_not_changed() -> None:
-    def fresh() -> dict[str, Any]:
+def test_caller_dict_is_not_changed():
+    def fresh():
         return {
             "num_workers": 1,
             "env_config": {"a": {"b": 1}},
@@ -86,13 +83,13 @@ def test_caller_dict_is_not_changed() -> None:
         {"ignore_worker_failures": True, "recreate_failed_workers": True},
     ],
 )
-def test_dict_configs_of_the_old_documentation_are_understood(config_dict: dict[str, Any]) -> None:
+def test_dict_configs_of_the_old_documentation_are_understood(config_dict):
     config = PPOConfig.from_dict(config_dict)
     for key, value in config_dict.items():
         assert config[key] == value
 
 
-def test_multiagent_entries_are_checked() -> None:
+def test_multiagent_entries_are_checked():
     config = PPOConfig.from_dict({"multiagent": {"count_steps_by": "agent_steps"}})
     assert config.count_steps_by == "agent_steps"
     config["multiagent"] = {"policies": {"a": None}}
@@ -100,7 +97,7 @@ def test_multiagent_entries_are_checked() -> None:
     assert not PPOConfig().is_multi_agent
 
 
-def test_pop_gives_the_value_and_sets_the_default_again() -> None:
+def test_pop_gives_the_value_and_sets_the_default_again():
     config = PPOConfig().training(num_sgd_iter=3, vf_share_layers=True)
     assert config.pop("num_sgd_iter") == 3
     assert config.num_epochs == 30
@@ -111,7 +108,7 @@ def test_pop_gives_the_value_and_sets_the_default_again() -> None:
         del config.gamma
 
 
-def test_repr_shows_what_differs_from_the_defaults() -> None:
+def test_repr_shows_what_differs_from_the_defaults():
     config = PPOConfig().training(lr=0.1, gamma=0.99)
     assert repr(config) == "PPOConfig(lr=0.1)"
     assert config.changed_settings() == {"lr": 0.1}
@@ -122,7 +119,7 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert long.endswith(",\n)")
 
 
-def test_equality_is_of_class_and_values() -> None:
+def test_equality_is_of_class_and_values():
     assert PPOConfig() != AlgorithmConfig()
     assert PPOConfig() != {}
     assert PPOConfig().training(gamma=0.99) == PPOConfig()
@@ -133,7 +130,7 @@ def test_equality_is_of_class_and_values() -> None:
 # ---- state
 
 
-def test_state_holds_data_and_names_code() -> None:
+def test_state_holds_data_and_names_code():
     config = _busy_config().callbacks(on_sample_end=print)
     config.env_runners(num_env_runners=5)
     state = config.get_state()
@@ -148,13 +145,13 @@ def test_state_holds_data_and_names_code() -> None:
     assert again == config
 
 
-def test_settings_given_to_from_state_win() -> None:
+def test_settings_given_to_from_state_win():
     state = PPOConfig().environment("CartPole-v1").get_state()
     again = PPOConfig.from_state(state, code={"env": _Env, "num_workers": 0})
     assert (again.env, again.num_env_runners) == (_Env, 0)
 
 
-def test_old_names_read_and_write_what_to_dict_gives() -> None:
+def test_old_names_read_and_write_what_to_dict_gives():
     given = PPOConfig().env_runners(num_env_runners=3).to_dict()
     given["num_workers"] = 0
     given["model"] = {"fcnet_hiddens": [8]}
@@ -186,7 +183,7 @@ def test_old_names_read_and_write_what_to_dict_gives() -> None:
         PPOConfig().update_from_dict(given)
 
 
-def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict() -> None:
+def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict():
     plain = dict(PPOConfig().to_dict())
     plain["num_workers"] = 7
     for given in (plain, dict(reversed(plain.items()))):
@@ -196,7 +193,7 @@ def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict() ->
         PPOConfig().update_from_dict(changed)
 
 
-def test_two_names_of_a_setting_without_effect_may_differ() -> None:
+def test_two_names_of_a_setting_without_effect_may_differ():
     config = PPOConfig().update_from_dict(
         {"_enable_learner_api": False, "_enable_rl_module_api": True}
     )

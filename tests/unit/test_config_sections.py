@@ -1,9 +1,6 @@
 """The sections: which arguments exist, with which defaults, and how they are documented."""
 
-from __future__ import annotations
-
 import inspect
-from typing import Any, ClassVar
 
 import pytest
 
@@ -14,7 +11,7 @@ from trainer.rllib_names.config import UNUSED_SETTINGS
 
 # Every default of an algorithm is a row of docs/settings.md, which is compared with what the
 # classes say (`test_docs`). These are what PPO changes.
-_CHANGED_BY_PPO: dict[str, Any] = {
+_CHANGED_BY_PPO = {
     "lr": 0.001,
     "train_batch_size": 32,
     "num_epochs": 1,
@@ -26,13 +23,13 @@ _CHANGED_BY_PPO: dict[str, Any] = {
 }
 
 
-def test_defaults_that_ppo_changes_are_others_without_it() -> None:
+def test_defaults_that_ppo_changes_are_others_without_it():
     common, ppo = AlgorithmConfig(), PPOConfig()
     names = [name for name in common.keys() if common[name] != ppo[name]]  # noqa: SIM118
     assert {name: common[name] for name in names} == _CHANGED_BY_PPO
 
 
-def _arguments(config: type[AlgorithmConfig]) -> set[tuple[str, str]]:
+def _arguments(config):
     rows = config.describe_settings()
     return {(row.section, row.argument) for row in rows if row.section not in ("", "callbacks")}
 
@@ -52,7 +49,7 @@ _ARGUMENTS = [
 ]
 
 
-def test_each_argument_sets_its_setting_and_gives_the_config() -> None:
+def test_each_argument_sets_its_setting_and_gives_the_config():
     for config_class, section, argument in _ARGUMENTS:
         config = config_class()
         value = {"explore": False} if argument == "evaluation_config" else {"key": 1}
@@ -61,20 +58,20 @@ def test_each_argument_sets_its_setting_and_gives_the_config() -> None:
         assert argument in inspect.signature(getattr(config, section)).parameters
 
 
-def test_ppo_changes_defaults_of_sampling() -> None:
+def test_ppo_changes_defaults_of_sampling():
     config = PPOConfig()
     assert (config.num_env_runners, config.rollout_fragment_length) == (2, "auto")
     assert config.model_config == {"vf_share_layers": False}
     assert AlgorithmConfig().num_env_runners == 0
 
 
-def test_every_event_is_an_argument_of_callbacks() -> None:
+def test_every_event_is_an_argument_of_callbacks():
     parameters = list(inspect.signature(AlgorithmConfig.callbacks).parameters)
     assert parameters == ["self", "callbacks_class", *parameters[2:-1], "old_names"]
     assert set(parameters[2:-1]) == set(EVENTS)
 
 
-def test_completion_shows_all_arguments_of_a_class_with_its_defaults() -> None:
+def test_completion_shows_all_arguments_of_a_class_with_its_defaults():
     shown = inspect.signature(PPOConfig().training).parameters
     ours = {
         name for name, setting in PPOConfig._names.settings.items() if setting.section == "training"
@@ -91,22 +88,22 @@ def test_completion_shows_all_arguments_of_a_class_with_its_defaults() -> None:
     assert inspect.signature(DQNConfig().training).parameters["num_atoms"].default == 1
 
 
-def test_a_section_that_a_subclass_changes_shows_the_defaults_of_the_subclass() -> None:
+def test_a_section_that_a_subclass_changes_shows_the_defaults_of_the_subclass():
     class Mine(PPOConfig):
-        changed_defaults: ClassVar[dict[str, Any]] = {"clip_param": 0.1}
+        changed_defaults = {"clip_param": 0.1}
 
     assert inspect.signature(Mine().training).parameters["clip_param"].default == 0.1
     assert inspect.signature(PPOConfig().training).parameters["clip_param"].default == 0.3
 
 
-def test_not_provided_changes_nothing_but_none_does() -> None:
+def test_not_provided_changes_nothing_but_none_does():
     config = AlgorithmConfig().training(grad_clip=1.0)
     assert config.training(grad_clip=NotProvided, gamma=0.5).grad_clip == 1.0
     assert config.training(grad_clip=None).grad_clip is None
 
 
-def test_positional_arguments_where_rllib_has_them() -> None:
-    config: Any = AlgorithmConfig().environment("CartPole-v1").callbacks(dict)
+def test_positional_arguments_where_rllib_has_them():
+    config = AlgorithmConfig().environment("CartPole-v1").callbacks(dict)
     config.framework("tf").api_stack(False, False).checkpointing(True, False)
     assert (config.env, config.callbacks_class, config.framework_str) == (
         "CartPole-v1",
@@ -117,16 +114,16 @@ def test_positional_arguments_where_rllib_has_them() -> None:
     assert config.export_native_model_files
 
 
-def test_wrong_use_of_positional_arguments_is_a_type_error() -> None:
+def test_wrong_use_of_positional_arguments_is_a_type_error():
     with pytest.raises(TypeError, match="takes 1 positional"):
-        AlgorithmConfig().environment("a", "b")  # type: ignore[call-arg, arg-type]
+        AlgorithmConfig().environment("a", "b")
     with pytest.raises(TypeError, match=r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"):
-        AlgorithmConfig().callbacks(object, object)  # type: ignore[call-arg]
+        AlgorithmConfig().callbacks(object, object)
     with pytest.raises(TypeError, match="two values for the argument `env`"):
-        AlgorithmConfig().environment("a", env="b")  # type: ignore[misc]
+        AlgorithmConfig().environment("a", env="b")
 
 
-def test_a_later_event_function_replaces_and_leaves_the_class() -> None:
+def test_a_later_event_function_replaces_and_leaves_the_class():
     class Listener:
         pass
 
@@ -136,22 +133,22 @@ def test_a_later_event_function_replaces_and_leaves_the_class() -> None:
     assert config.callbacks_on_episode_end is repr
 
 
-def test_callback_spec_holds_classes_and_functions_in_order() -> None:
-    def first(episode: object, **_: object) -> None: ...
-    def second(**_: object) -> None: ...
+def test_callback_spec_holds_classes_and_functions_in_order():
+    def first(episode, **_): ...
+    def second(**_): ...
 
     spec = PPOConfig().callbacks(on_episode_end=[first, second]).callback_spec()
     assert spec.classes == ()
     assert dict(spec.functions) == {"on_episode_end": (first, second)}
 
 
-def test_env_config_is_merged_on_every_level() -> None:
+def test_env_config_is_merged_on_every_level():
     config = AlgorithmConfig().environment(env_config={"a": {"b": 1}, "c": [1]})
     config.environment(env_config={"a": {"d": 2}, "c": [2]})
     assert config.env_config == {"a": {"b": 1, "d": 2}, "c": [2]}
 
 
-def test_exploration_config_is_replaced_when_its_type_changes() -> None:
+def test_exploration_config_is_replaced_when_its_type_changes():
     config = AlgorithmConfig().exploration(exploration_config={"type": "A", "x": 1})
     config.env_runners(exploration_config={"y": 2})
     assert config.exploration_config == {"type": "A", "x": 1, "y": 2}
@@ -159,7 +156,7 @@ def test_exploration_config_is_replaced_when_its_type_changes() -> None:
     assert config.exploration_config == {"type": "B"}
 
 
-def test_model_config_keeps_the_defaults_of_the_algorithm() -> None:
+def test_model_config_keeps_the_defaults_of_the_algorithm():
     config = PPOConfig().training(model={"fcnet_hiddens": [64]})
     expected = {"vf_share_layers": False, "fcnet_hiddens": [64]}
     assert config.model_config == expected
@@ -171,7 +168,7 @@ def test_model_config_keeps_the_defaults_of_the_algorithm() -> None:
     assert config.model_config == {"vf_share_layers": False}
 
 
-def test_every_setting_is_described_with_its_section() -> None:
+def test_every_setting_is_described_with_its_section():
     rows = {row.name: row for row in PPOConfig.describe_settings()}
     assert rows.keys() == PPOConfig().keys()
     assert [row.name for row in rows.values() if not row.doc] == []
@@ -182,12 +179,12 @@ def test_every_setting_is_described_with_its_section() -> None:
 
 
 @pytest.mark.parametrize("config", [DQNConfig, PGConfig, PPOConfig, SACConfig])
-def test_a_setting_without_argument_or_docstring_is_named(config: type[AlgorithmConfig]) -> None:
+def test_a_setting_without_argument_or_docstring_is_named(config):
     rows = config.describe_settings()
     assert [row.name for row in rows if not row.doc] == []
     assert [row.name for row in rows if not row.argument] == ["in_evaluation"]
 
 
-def test_settings_that_nothing_reads_are_no_settings() -> None:
+def test_settings_that_nothing_reads_are_no_settings():
     for config in (AlgorithmConfig, DQNConfig, PGConfig, PPOConfig, SACConfig):
         assert not UNUSED_SETTINGS.keys() & config().keys()

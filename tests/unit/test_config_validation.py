@@ -1,9 +1,6 @@
 """Validation: every problem is found, all are told at once, and nothing is ignored silently."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,21 +17,21 @@ from trainer.rllib_names.config import UNUSED_SETTINGS
 from trainer_toolkit.checks import integer, number
 
 
-def _problems(config: AlgorithmConfig) -> str:
+def _problems(config):
     return "\n".join(str(problem) for problem in config.find_problems())
 
 
-def _ppo(**given: Any) -> PPOConfig:
+def _ppo(**given):
     return PPOConfig.from_dict(given)
 
 
-def test_defaults_are_valid() -> None:
+def test_defaults_are_valid():
     AlgorithmConfig().validate()
     PPOConfig().validate()
     assert PPOConfig().get_evaluation_config_object().find_problems() == []
 
 
-def test_all_problems_are_raised_as_one_numbered_list() -> None:
+def test_all_problems_are_raised_as_one_numbered_list():
     config = _ppo(gamma=2.0, num_env_runners=-1, minibatch_size=5000, num_learners=2)
     config.callbacks(on_episode_end=lambda unknown: None)
     with pytest.raises(ConfigError) as caught:
@@ -49,7 +46,7 @@ def test_all_problems_are_raised_as_one_numbered_list() -> None:
     assert not isinstance(caught.value, UnknownSettingError)
 
 
-def test_cpus_are_no_custom_resource() -> None:
+def test_cpus_are_no_custom_resource():
     config = _ppo(num_cpus_per_env_runner=1, custom_resources_per_env_runner={"CPU": 2, "TPU": 1})
     config.evaluation(evaluation_interval=1)
     assert _problems(config).splitlines() == [
@@ -100,7 +97,7 @@ def test_cpus_are_no_custom_resource() -> None:
         ("policies", 3, ["default_policy"]),
     ],
 )
-def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
+def test_value_is_judged(name, wrong, right):
     assert f"{name}=" in _problems(_ppo(**{name: wrong}))
     assert _problems(_ppo(**{name: right})) == ""
 
@@ -117,7 +114,7 @@ def test_value_is_judged(name: str, wrong: Any, right: Any) -> None:
         ("optimizer", {"epsilon": 1e-5}),
     ],
 )
-def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> None:
+def test_what_is_not_offered_is_refused_not_ignored(name, value):
     assert UNUSED_SETTINGS[name].is_refused
     assert "not offered in this version." in _problems(_ppo(**{name: value}))
 
@@ -138,7 +135,7 @@ def test_what_is_not_offered_is_refused_not_ignored(name: str, value: Any) -> No
         ({"policies_to_train": "default_policy"}, "expected a list of module ids"),
     ],
 )
-def test_modules_that_cannot_be_are_refused(settings: dict[str, Any], problem: str) -> None:
+def test_modules_that_cannot_be_are_refused(settings, problem):
     assert problem in _problems(_ppo(**settings))
 
 
@@ -156,11 +153,11 @@ def test_modules_that_cannot_be_are_refused(settings: dict[str, Any], problem: s
         ("policy_mapping_fn", lambda agent_id, episode: "default_policy"),
     ],
 )
-def test_what_asks_for_nothing_more_is_accepted(name: str, value: Any) -> None:
+def test_what_asks_for_nothing_more_is_accepted(name, value):
     assert _problems(_ppo(**{name: value})) == ""
 
 
-def test_settings_without_effect_are_accepted_and_read_back() -> None:
+def test_settings_without_effect_are_accepted_and_read_back():
     for name, setting in UNUSED_SETTINGS.items():
         assert _problems(_ppo(**{name: setting.default})) == ""
         config = _ppo(**{name: "something"})
@@ -173,7 +170,7 @@ def test_settings_without_effect_are_accepted_and_read_back() -> None:
 
 
 @pytest.mark.parametrize("mode", ["ASYNC", gym.VectorizeMode.ASYNC])
-def test_envs_in_processes_of_their_own_are_refused_with_what_to_do(mode: Any) -> None:
+def test_envs_in_processes_of_their_own_are_refused_with_what_to_do(mode):
     assert "use more runners" in _problems(_ppo(gym_env_vectorize_mode=mode))
 
 
@@ -192,8 +189,8 @@ def test_envs_in_processes_of_their_own_are_refused_with_what_to_do(mode: Any) -
     ],
 )
 def test_fragments_that_overfill_the_train_batch_are_refused_with_a_proposal(
-    fragment: int | str, runners: int, envs: int, batch: int, proposal: int | None
-) -> None:
+    fragment, runners, envs, batch, proposal
+):
     config = _ppo(
         rollout_fragment_length=fragment,
         num_env_runners=runners,
@@ -207,7 +204,7 @@ def test_fragments_that_overfill_the_train_batch_are_refused_with_a_proposal(
         assert f'Give rollout_fragment_length={proposal} or "auto".' in _problems(config)
 
 
-def test_more_envs_than_steps_in_a_train_batch_are_refused() -> None:
+def test_more_envs_than_steps_in_a_train_batch_are_refused():
     config = _ppo(train_batch_size=3, num_env_runners=2, num_envs_per_env_runner=2)
     assert "4 envs sample, so some of them would have nothing to do" in _problems(config)
     config.minibatch_size = None
@@ -215,18 +212,18 @@ def test_more_envs_than_steps_in_a_train_batch_are_refused() -> None:
     assert _problems(config) == ""
 
 
-def test_rule_is_not_asked_about_settings_that_are_wrong_already() -> None:
+def test_rule_is_not_asked_about_settings_that_are_wrong_already():
     text = _problems(_ppo(num_env_runners="two", rollout_fragment_length=3000))
     assert "num_env_runners" in text
     assert "rollout_fragment_length" not in text
 
 
-def test_cut_episodes_need_value_estimates() -> None:
+def test_cut_episodes_need_value_estimates():
     assert "use_gae=False" in _problems(_ppo(use_gae=False))
     assert _problems(_ppo(use_gae=False, batch_mode="complete_episodes")) == ""
 
 
-def test_evaluation_may_cut_episodes_for_nothing_is_learnt_from_them() -> None:
+def test_evaluation_may_cut_episodes_for_nothing_is_learnt_from_them():
     config = _ppo(use_gae=False, batch_mode="complete_episodes")
     config.evaluation(
         evaluation_interval=1,
@@ -237,7 +234,7 @@ def test_evaluation_may_cut_episodes_for_nothing_is_learnt_from_them() -> None:
     assert _problems(config) == ""
 
 
-def test_advantages_from_values_need_a_critic() -> None:
+def test_advantages_from_values_need_a_critic():
     """It is told with the other problems, not by the learner that cannot be made."""
     text = _problems(_ppo(use_critic=False, lr=-1.0))
     assert "`use_gae=True`: it needs values, but `use_critic=False` learns none" in text
@@ -250,26 +247,26 @@ def test_advantages_from_values_need_a_critic() -> None:
 @pytest.mark.parametrize(
     "model", [{"fcnet_hidden": [8]}, {"fcnet_hiddens": [0]}, {"fcnet_activation": "swoosh"}]
 )
-def test_model_config_of_the_ready_made_network_is_judged(model: dict[str, Any]) -> None:
+def test_model_config_of_the_ready_made_network_is_judged(model):
     assert "model_config" in _problems(_ppo(model=model))
     own = RLModuleSpec(module_class=RLModule)
     assert _problems(_ppo(model=model, rl_module_spec=own)) == ""
 
 
-def test_model_config_may_be_the_dataclass() -> None:
+def test_model_config_may_be_the_dataclass():
     config = PPOConfig().rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[8]))
     assert config.model_config["fcnet_hiddens"] == [8]
     assert _problems(config) == ""
 
 
-def test_evaluation_config_is_judged_as_a_config() -> None:
+def test_evaluation_config_is_judged_as_a_config():
     config = PPOConfig().evaluation(evaluation_config={"gamma": 7, "explore": False})
     assert _problems(config).splitlines() == [
         "evaluation_config: `gamma=7`: expected a number ≥ 0 and ≤ 1. See training()."
     ]
 
 
-def test_problem_of_training_is_not_repeated_for_evaluation() -> None:
+def test_problem_of_training_is_not_repeated_for_evaluation():
     config = _ppo(gamma=7, evaluation_config={"explore": False})
     assert len(config.find_problems()) == 1
 
@@ -277,13 +274,13 @@ def test_problem_of_training_is_not_repeated_for_evaluation() -> None:
 @pytest.mark.parametrize(
     "name", ["num_workers", "batch_mode", "rollout_fragment_length", "evaluation_duration"]
 )
-def test_evaluation_config_cannot_decide_what_evaluation_settings_decide(name: str) -> None:
-    value: Any = "complete_episodes" if name == "batch_mode" else 1
+def test_evaluation_config_cannot_decide_what_evaluation_settings_decide(name):
+    value = "complete_episodes" if name == "batch_mode" else 1
     assert "in evaluation this follows from" in _problems(_ppo(evaluation_config={name: value}))
 
 
 @pytest.mark.parametrize("name", ["model", "model_config"])
-def test_evaluation_config_cannot_ask_for_another_network(name: str) -> None:
+def test_evaluation_config_cannot_ask_for_another_network(name):
     config = _ppo(model={"fcnet_hiddens": [8]}, evaluation_config={name: {"fcnet_hiddens": [4]}})
     assert _problems(config).startswith("evaluation_config: `model_config={'fcnet_hiddens': [4]}`")
     assert "so with its network" in _problems(config)
@@ -291,11 +288,11 @@ def test_evaluation_config_cannot_ask_for_another_network(name: str) -> None:
     assert _problems(same) == ""
 
 
-def test_callbacks_are_judged_all_at_once() -> None:
+def test_callbacks_are_judged_all_at_once():
     config = PPOConfig().callbacks(
         callbacks_class=[3],
         on_train_result=lambda unknown: None,
-        on_sample_end="print",  # type: ignore[arg-type]
+        on_sample_end="print",
     )
     text = _problems(config)
     for part in ("callbacks_class[0]", "on_train_result", "on_sample_end"):
@@ -307,9 +304,7 @@ def test_callbacks_are_judged_all_at_once() -> None:
         st.tuples(st.integers(1, 10**9), st.floats(0, 1)), min_size=1, unique_by=lambda p: p[0]
     )
 )
-def test_schedule_check_accepts_exactly_what_ascends_from_zero(
-    pairs: list[tuple[int, float]],
-) -> None:
+def test_schedule_check_accepts_exactly_what_ascends_from_zero(pairs):
     ascending = [(0, 0.5), *sorted(pairs)]
     accepts = schedule(0).accepts
     assert accepts(ascending)
@@ -318,7 +313,7 @@ def test_schedule_check_accepts_exactly_what_ascends_from_zero(
     assert not accepts([(0, -0.5), *sorted(pairs)])
 
 
-def test_checks_say_what_they_expect() -> None:
+def test_checks_say_what_they_expect():
     assert integer(1).expected == "an int ≥ 1"
     assert number(0, maximum=1).expected == "a number ≥ 0 and ≤ 1"
     assert number(above=0).expected == "a number > 0"
@@ -327,9 +322,7 @@ def test_checks_say_what_they_expect() -> None:
 
 @pytest.mark.parametrize("value", [10**5000, -(10**5000)], ids=["large", "small"])
 @pytest.mark.parametrize("setting", ["lr", "gamma", "env", "evaluation_duration_unit"])
-def test_integers_that_python_does_not_print_are_refused_like_others(
-    setting: str, value: int
-) -> None:
+def test_integers_that_python_does_not_print_are_refused_like_others(setting, value):
     config = PPOConfig().environment("CartPole-v1")
     config.write_value(setting, value)
     with pytest.raises(ConfigError, match=rf"`{setting}=<int of 16,610 bits>`"):

@@ -1,12 +1,8 @@
 """Values: copies are independent, and a frozen config is frozen down to its last list."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -25,7 +21,7 @@ class _Env:
     pass
 
 
-def _busy_config() -> PPOConfig:
+def _busy_config():
     return (
         PPOConfig()
         .environment(_Env, env_config={"a": {"b": [1, {"c": 2}]}, "n": np.arange(3)})
@@ -38,28 +34,28 @@ def _busy_config() -> PPOConfig:
 
 
 @pytest.mark.parametrize("make", [PPOConfig.copy, copy.copy, copy.deepcopy])
-def test_a_copy_shares_no_container(make: Callable[[PPOConfig], PPOConfig]) -> None:
+def test_a_copy_shares_no_container(make):
     config = _busy_config()
     copied = make(config)
     assert copied == config
     copied.env_config["a"]["b"][1]["c"] = 3
     copied.env_config["n"][0] = 9
-    copied.lr[0][1] = 5.0  # type: ignore[index]
+    copied.lr[0][1] = 5.0
     copied.model_config["fcnet_hiddens"].append(4)
     assert config == _busy_config()
     assert copied != config
 
 
-def _to_first(agent_id: Any, episode: Any, **_: Any) -> str:
+def _to_first(agent_id, episode, **_):
     return "first"
 
 
-def _to_second(agent_id: Any, episode: Any, **_: Any) -> str:
+def _to_second(agent_id, episode, **_):
     return "second"
 
 
-def test_configs_with_different_functions_are_different() -> None:
-    def config(function: Any) -> PPOConfig:
+def test_configs_with_different_functions_are_different():
+    def config(function):
         return PPOConfig().multi_agent(policy_mapping_fn=function)
 
     assert config(_to_first) == config(_to_first) == config(_to_first).copy()
@@ -72,7 +68,7 @@ def test_configs_with_different_functions_are_different() -> None:
     assert started != ended
 
 
-def test_config_keeps_its_own_copy_of_what_it_was_given() -> None:
+def test_config_keeps_its_own_copy_of_what_it_was_given():
     given_config = {"a": {"b": [1]}}
     config = PPOConfig().environment(env_config=given_config)
     config.env_config["a"]["b"].append(2)
@@ -82,14 +78,14 @@ def test_config_keeps_its_own_copy_of_what_it_was_given() -> None:
     assert config.env_config == {"a": {"b": [1]}}
 
 
-def test_defaults_cannot_be_changed_through_a_config() -> None:
+def test_defaults_cannot_be_changed_through_a_config():
     PPOConfig().env_config["a"] = 1
     PPOConfig().model_config["fcnet_hiddens"] = [1]
     assert PPOConfig().env_config == {}
     assert PPOConfig().model_config == {"vf_share_layers": False}
 
 
-def test_changing_a_dict_in_place_changes_the_config() -> None:
+def test_changing_a_dict_in_place_changes_the_config():
     config = PPOConfig()
     config.model["fcnet_hiddens"] = [4]
     config["env_config"]["a"] = 1
@@ -107,7 +103,7 @@ def test_changing_a_dict_in_place_changes_the_config() -> None:
         (True, True, True),
     ],
 )
-def test_copy_is_frozen_as_asked(was_frozen: bool, argument: bool | None, is_frozen: bool) -> None:
+def test_copy_is_frozen_as_asked(was_frozen, argument, is_frozen):
     config = _busy_config()
     if was_frozen:
         config.freeze()
@@ -120,7 +116,7 @@ def test_copy_is_frozen_as_asked(was_frozen: bool, argument: bool | None, is_fro
 # ---- frozen
 
 
-def _change(value: Any) -> None:
+def _change(value):
     """Change the innermost container."""
     if isinstance(value, dict):
         value["new"] = 1
@@ -130,10 +126,10 @@ def _change(value: Any) -> None:
         value[0] = 1
 
 
-def test_frozen_config_refuses_changes_on_every_level() -> None:
+def test_frozen_config_refuses_changes_on_every_level():
     config = _busy_config()
     config.freeze()
-    changes: dict[str, Callable[[], object]] = {
+    changes = {
         "attribute": lambda: setattr(config, "gamma", 0.5),
         "old attribute": lambda: setattr(config, "num_workers", 5),
         "item": lambda: config.__setitem__("gamma", 0.5),
@@ -145,7 +141,7 @@ def test_frozen_config_refuses_changes_on_every_level() -> None:
         "inner dict": lambda: _change(config.env_config["a"]["b"][1]),
         "inner list": lambda: _change(config.env_config["a"]["b"]),
         "schedule": lambda: _change(config.lr),
-        "inner schedule": lambda: _change(config.lr[0]),  # type: ignore[index]
+        "inner schedule": lambda: _change(config.lr[0]),
         "unset default": lambda: _change(config.exploration_config),
         "evaluation": lambda: _change(config.evaluation_config["env_config"]["a"]),
     }
@@ -157,12 +153,12 @@ def test_frozen_config_refuses_changes_on_every_level() -> None:
         _change(config.env_config["n"])
 
 
-def test_frozen_error_is_what_python_raises_for_read_only_attributes() -> None:
+def test_frozen_error_is_what_python_raises_for_read_only_attributes():
     assert issubclass(FrozenConfigError, (AttributeError,))
     assert issubclass(FrozenConfigError, ConfigError)
 
 
-def test_reading_a_frozen_config_works_as_before() -> None:
+def test_reading_a_frozen_config_works_as_before():
     config = _busy_config()
     config.freeze()
     config.freeze()
@@ -174,7 +170,7 @@ def test_reading_a_frozen_config_works_as_before() -> None:
 
 
 @pytest.mark.parametrize("module", [pickle, cloudpickle])
-def test_frozen_config_travels_and_stays_frozen(module: Any) -> None:
+def test_frozen_config_travels_and_stays_frozen(module):
     config = _busy_config()
     config.freeze()
     arrived = pickle.loads(module.dumps(config))
@@ -197,7 +193,7 @@ _DICTS = st.dictionaries(st.text(max_size=1), _TREES, max_size=3)
 
 
 @given(_TREES)
-def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
+def test_freezing_and_copying_keep_values_and_types(value):
     thawed = copy_value(freeze_value(value))
     assert same(thawed, value)
     assert type(thawed) is type(value)
@@ -205,9 +201,7 @@ def test_freezing_and_copying_keep_values_and_types(value: Any) -> None:
 
 
 @given(_DICTS, _DICTS, _DICTS)
-def test_deep_merge_lays_the_new_over_the_old(
-    first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]
-) -> None:
+def test_deep_merge_lays_the_new_over_the_old(first, second, third):
     assert same(deep_merge(first, {}), first)
     assert same(deep_merge({}, first), first)
     assert same(deep_merge(first, first), first)
@@ -217,7 +211,7 @@ def test_deep_merge_lays_the_new_over_the_old(
     assert set(deep_merge(merged, third)) == set(deep_merge(first, deep_merge(second, third)))
 
 
-def test_same_value_knows_arrays_and_nan() -> None:
+def test_same_value_knows_arrays_and_nan():
     assert same({"a": [np.arange(2), float("nan")]}, {"a": [np.arange(2), float("nan")]})
     assert not same(np.arange(2), np.arange(3))
     assert not same(np.zeros(2), np.zeros(2, np.float32))
@@ -228,7 +222,7 @@ def test_same_value_knows_arrays_and_nan() -> None:
     assert not is_plain_data(np.array([None]))
 
 
-def test_not_provided_is_one_object_everywhere() -> None:
+def test_not_provided_is_one_object_everywhere():
     assert pickle.loads(pickle.dumps(NotProvided)) is NotProvided
     assert not NotProvided
     assert repr(NotProvided) == "NotProvided"

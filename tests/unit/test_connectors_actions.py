@@ -1,9 +1,5 @@
 """Actions on their way to the env."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -22,7 +18,7 @@ MIXED = spaces.Box(
 )
 
 
-def test_normalized_actions_are_scaled_to_the_bounds_and_clipped() -> None:
+def test_normalized_actions_are_scaled_to_the_bounds_and_clipped():
     decoder = ActionDecoder(BOUNDED, normalize_actions=True)
     for action, expected in (
         ([-1.0, -1.0], [0.0, -10.0]),
@@ -37,7 +33,7 @@ def test_normalized_actions_are_scaled_to_the_bounds_and_clipped() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_range_beyond_floats_is_scaled(dtype: Any) -> None:
+def test_a_range_beyond_floats_is_scaled(dtype):
     most = np.finfo(dtype).max
     space = spaces.Box(np.array([-most, -2.0], dtype), np.array([most, 6.0], dtype), dtype=dtype)
     for action, expected in ((-1.0, -1.0), (-0.5, -0.5), (0.5, 0.5), (7.0, 1.0)):
@@ -46,18 +42,18 @@ def test_a_range_beyond_floats_is_scaled(dtype: Any) -> None:
         assert decoded[1] == 2.0 + 4.0 * expected
 
 
-def test_dimensions_without_bounds_stay_unchanged() -> None:
+def test_dimensions_without_bounds_stay_unchanged():
     decoder = ActionDecoder(MIXED, normalize_actions=True)
     decoded = decoder.to_env(np.array([0.5, 77.0, -5.0], np.float32))
     assert decoded.tolist() == [3.0, 77.0, -1.0]
 
 
-def test_clip_actions_only_clips() -> None:
+def test_clip_actions_only_clips():
     decoder = ActionDecoder(BOUNDED, normalize_actions=False, clip_actions=True)
     assert decoder.to_env(np.array([0.5, 77.0], np.float32)).tolist() == [0.5, 10.0]
 
 
-def test_rows_are_decoded_by_themselves() -> None:
+def test_rows_are_decoded_by_themselves():
     decoder = ActionDecoder(MIXED)
     rows = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
     together = decoder.to_env(rows)
@@ -69,9 +65,7 @@ def test_rows_are_decoded_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("bound", "normalize", "expected"), [(2.0, True, 0.5), (2.0, False, 0.25), (np.inf, True, 0.25)]
 )
-def test_an_env_gets_the_number_type_of_its_space(
-    dtype: Any, bound: float, normalize: bool, expected: float
-) -> None:
+def test_an_env_gets_the_number_type_of_its_space(dtype, bound, normalize, expected):
     space = spaces.Box(-bound, bound, (1,), dtype)
     decoded = ActionDecoder(space, normalize_actions=normalize).to_env(np.array([0.25], np.float32))
     assert decoded.dtype == dtype
@@ -79,13 +73,13 @@ def test_an_env_gets_the_number_type_of_its_space(
     assert space.contains(decoded)
 
 
-def test_start_of_discrete_spaces_is_added() -> None:
+def test_start_of_discrete_spaces_is_added():
     assert ActionDecoder(spaces.Discrete(3, start=5)).to_env(2) == 7
     decoder = ActionDecoder(spaces.MultiDiscrete([2, 3], start=[1, 0]))
     assert decoder.to_env(np.array([0, 2])).tolist() == [1, 2]
 
 
-def test_single_integers_stay_as_they_are() -> None:
+def test_single_integers_stay_as_they_are():
     for space in (spaces.Discrete(3), spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])):
         action = (1, 1)
         assert ActionDecoder(space).is_identity
@@ -94,7 +88,7 @@ def test_single_integers_stay_as_they_are() -> None:
     assert not ActionDecoder(spaces.Discrete(3, start=1)).is_identity
 
 
-def test_what_is_not_changed_is_copied_for_the_env_may_write_into_it() -> None:
+def test_what_is_not_changed_is_copied_for_the_env_may_write_into_it():
     unbounded = spaces.Box(-np.inf, np.inf, (2,))
     for decoder in (
         ActionDecoder(spaces.MultiDiscrete([2, 3])),
@@ -113,7 +107,7 @@ def test_what_is_not_changed_is_copied_for_the_env_may_write_into_it() -> None:
     assert decoded is not given
 
 
-def test_integers_are_counted_from_the_lower_bound() -> None:
+def test_integers_are_counted_from_the_lower_bound():
     space = spaces.Box(np.array([-3, 200], np.int16), np.array([3, 300], np.int16), dtype=np.int16)
     decoder = ActionDecoder(space)
     decoded = decoder.to_env(np.array([[0, 0], [6, 100]]))
@@ -124,7 +118,7 @@ def test_integers_are_counted_from_the_lower_bound() -> None:
     ]
 
 
-def test_parts_of_nested_actions_are_decoded_by_themselves() -> None:
+def test_parts_of_nested_actions_are_decoded_by_themselves():
     space = spaces.Dict(
         {"a": BOUNDED, "b": spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiBinary(2)])}
     )
@@ -137,11 +131,11 @@ def test_parts_of_nested_actions_are_decoded_by_themselves() -> None:
     assert space.contains(decoded)
 
 
-def multi_discrete(sizes: Any) -> spaces.Space[Any]:
+def multi_discrete(sizes):
     return spaces.MultiDiscrete(sizes)
 
 
-def leaf_spaces() -> st.SearchStrategy[spaces.Space[Any]]:
+def leaf_spaces():
     bounds = st.sampled_from([(-1.0, 1.0), (0.0, np.inf), (-np.inf, np.inf), (2.0, 5.0)])
     shapes = st.sampled_from([(), (2,), (2, 3)])
     return st.one_of(
@@ -169,9 +163,7 @@ ACTION_SPACES = st.recursive(
 
 
 @given(space=ACTION_SPACES, seed=st.integers(0, 2**31), normalizes=st.booleans())
-def test_every_drawn_action_belongs_to_the_space_after_decoding(
-    space: spaces.Space[Any], seed: int, normalizes: bool
-) -> None:
+def test_every_drawn_action_belongs_to_the_space_after_decoding(space, seed, normalizes):
     distribution = distribution_for(space)
     rng = np.random.default_rng(seed)
     inputs = rng.standard_normal((3, distribution.num_inputs)).astype(np.float32)
@@ -186,7 +178,7 @@ def test_every_drawn_action_belongs_to_the_space_after_decoding(
     assert space.contains(decoder.to_env(plain.sample()))
 
 
-def test_other_spaces_are_refused() -> None:
+def test_other_spaces_are_refused():
     for space in (spaces.Text(3), spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])):
         with pytest.raises(UnsupportedSpaceError, match="possible are Discrete"):
             ActionDecoder(space)

@@ -1,9 +1,5 @@
 """Advantages derived by hand."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +19,7 @@ from trainer.errors import EpisodeError
 REWARDS, VALUES = [1.0, 2.0, 3.0], [0.5, 1.0, 1.5]
 
 
-def chunks(*, bootstrap: list[float], lengths: list[int] | None = None, repeat: int = 1) -> Chunks:
+def chunks(*, bootstrap, lengths=None, repeat=1):
     return Chunks(
         rewards=np.array(REWARDS * repeat),
         values=np.array(VALUES * repeat),
@@ -47,9 +43,7 @@ def chunks(*, bootstrap: list[float], lengths: list[int] | None = None, repeat: 
         ),
     ],
 )
-def test_columns_get_the_advantages_of_their_chunk(
-    options: dict[str, Any], advantages: list[float], targets: list[float]
-) -> None:
+def test_columns_get_the_advantages_of_their_chunk(options, advantages, targets):
     rollout = SampleBatch(
         rewards=np.array(REWARDS), vf_preds=np.array(VALUES, np.float32), shaped=np.zeros(3)
     )
@@ -59,7 +53,7 @@ def test_columns_get_the_advantages_of_their_chunk(
     assert rollout["rewards"].tolist() == REWARDS
 
 
-def test_the_defaults_are_those_of_rllib() -> None:
+def test_the_defaults_are_those_of_rllib():
     # gamma 0.9 and lambda 1: returns 3 + .9*2 = 4.8, 2 + .9*4.8 = 6.32, 1 + .9*6.32 = 6.688
     rollout = {"rewards": REWARDS, "vf_preds": VALUES}
     compute_advantages(rollout, 2.0)
@@ -68,19 +62,19 @@ def test_the_defaults_are_those_of_rllib() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"use_gae": False}, {"use_critic": False}])
-def test_values_that_are_needed_and_missing_are_named(options: dict[str, Any]) -> None:
+def test_values_that_are_needed_and_missing_are_named(options):
     with pytest.raises(EpisodeError, match="'vf_preds', but there are only rewards"):
         compute_advantages({"rewards": REWARDS}, 0.0, **options)
 
 
-def test_terminated_chunk_is_worth_nothing_afterwards() -> None:
+def test_terminated_chunk_is_worth_nothing_afterwards():
     estimate = generalized_advantages(chunks(bootstrap=[0.0]), gamma=0.5, lambda_=0.5)
     assert estimate.advantages.tolist() == [1.53125, 2.125, 1.5]
     ignored = generalized_advantages(chunks(bootstrap=[2.0]), gamma=0.5, lambda_=0.5)
     assert (ignored.advantages != estimate.advantages).all()
 
 
-def test_chunks_do_not_leak_into_each_other() -> None:
+def test_chunks_do_not_leak_into_each_other():
     both = generalized_advantages(
         chunks(bootstrap=[2.0, 0.0], lengths=[3, 3], repeat=2), gamma=0.5, lambda_=0.5
     )
@@ -95,9 +89,7 @@ def test_chunks_do_not_leak_into_each_other() -> None:
 
 
 @given(st.integers(0, 2**31), st.floats(0.0, 1.0))
-def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_difference(
-    seed: int, gamma: float
-) -> None:
+def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_difference(seed, gamma):
     rng = np.random.default_rng(seed)
     data = Chunks(
         rewards=rng.standard_normal(9),
@@ -118,7 +110,7 @@ def test_lambda_one_is_return_minus_value_and_lambda_zero_the_temporal_differenc
     )
 
 
-def test_inputs_are_not_changed() -> None:
+def test_inputs_are_not_changed():
     data = chunks(bootstrap=[2.0])
     discounted_returns(data, gamma=0.5, use_critic=True)
     generalized_advantages(data, gamma=0.5, lambda_=0.5)
@@ -126,18 +118,18 @@ def test_inputs_are_not_changed() -> None:
     assert data.values.tolist() == VALUES
 
 
-def test_standardized_advantages_have_mean_zero_and_deviation_one() -> None:
+def test_standardized_advantages_have_mean_zero_and_deviation_one():
     standardized = standardize(np.array([1.0, 2.0, 3.0, 6.0]))
     assert standardized.mean() == pytest.approx(0.0, abs=1e-15)
     assert standardized.std() == pytest.approx(1.0)
 
 
-def test_equal_advantages_are_not_blown_up() -> None:
+def test_equal_advantages_are_not_blown_up():
     assert standardize(np.array([5.0, 5.0])).tolist() == [0.0, 0.0]
     assert np.abs(standardize(np.array([0.0, 1e-9]))).max() < 1e-5
 
 
-def test_explained_variance_of_known_cases() -> None:
+def test_explained_variance_of_known_cases():
     targets = np.array([1.0, 2.0, 3.0])
     assert explained_variance(targets, targets) == 1.0
     assert explained_variance(targets, np.zeros(3)) == 0.0
@@ -145,7 +137,7 @@ def test_explained_variance_of_known_cases() -> None:
     assert explained_variance(np.ones(3), targets) == 0.0
 
 
-def test_values_may_stand_in_another_column() -> None:
+def test_values_may_stand_in_another_column():
     columns = {"rewards": [1.0, 2.0], "mine": [0.5, 0.25]}
     standard = {"rewards": [1.0, 2.0], "vf_preds": [0.5, 0.25]}
     mine = compute_advantages(dict(columns), 0.0, vf_preds="mine")["advantages"]
@@ -153,6 +145,6 @@ def test_values_may_stand_in_another_column() -> None:
 
 
 @pytest.mark.parametrize("values", [[0.5], [[0.5], [0.25]]])
-def test_columns_of_other_shapes_are_told(values: Any) -> None:
+def test_columns_of_other_shapes_are_told(values):
     with pytest.raises(EpisodeError, match=r"one number per step in both"):
         compute_advantages({"rewards": [1.0, 2.0], "vf_preds": values}, 0.0)

@@ -1,12 +1,8 @@
 """Encoded observations."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,7 +12,7 @@ from hypothesis import strategies as st
 from trainer.connectors import ObservationEncoder, ObservationNormalizer
 from trainer.errors import EnvContractError, UnsupportedSpaceError
 
-SPACES: list[gym.Space[Any]] = [
+SPACES = [
     spaces.Box(-1.0, 1.0, (4,)),
     spaces.Box(-1.0, 1.0, (2, 3), np.float64),
     spaces.Box(0, 255, (5,), np.uint8),
@@ -30,11 +26,11 @@ SPACES: list[gym.Space[Any]] = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_batch_of_arrays_is_encoded_like_a_list(space: gym.Space[Any]) -> None:
+def test_batch_of_arrays_is_encoded_like_a_list(space):
     space.seed(0)
     observations = [space.sample() for _ in range(5)]
 
-    def batched(items: list[Any]) -> Any:
+    def batched(items):
         if isinstance(items[0], dict):
             return {key: batched([item[key] for item in items]) for key in items[0]}
         if isinstance(items[0], tuple):
@@ -51,7 +47,7 @@ def test_batch_of_arrays_is_encoded_like_a_list(space: gym.Space[Any]) -> None:
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_a_copy_encodes_as_the_original(space: gym.Space[Any], again: Any) -> None:
+def test_a_copy_encodes_as_the_original(space, again):
     space.seed(0)
     observations = [[space.sample()] for _ in range(2)]
     encoder = ObservationEncoder(space)
@@ -62,11 +58,11 @@ def test_a_copy_encodes_as_the_original(space: gym.Space[Any], again: Any) -> No
     assert [other.encode(one).tobytes() for one in observations] == expected
 
 
-def test_no_observation_gives_no_row() -> None:
+def test_no_observation_gives_no_row():
     assert ObservationEncoder(SPACES[0]).encode([]).shape == (0, 4)
 
 
-def test_observations_outside_the_space_are_shown() -> None:
+def test_observations_outside_the_space_are_shown():
     good = np.zeros(4, np.float32)
     with pytest.raises(EnvContractError, match=r"\[9\., 9\., 9\.\]"):
         ObservationEncoder(SPACES[0]).encode([good, np.full(3, 9.0)])
@@ -77,7 +73,7 @@ def test_observations_outside_the_space_are_shown() -> None:
         ObservationEncoder(SPACES[-1]).encode([{"b": 1}])
 
 
-def test_space_that_cannot_be_encoded_says_what_can() -> None:
+def test_space_that_cannot_be_encoded_says_what_can():
     with pytest.raises(UnsupportedSpaceError, match="Possible are Box"):
         ObservationEncoder(spaces.Dict({"text": spaces.Text(5)}))
     for space in (
@@ -89,7 +85,7 @@ def test_space_that_cannot_be_encoded_says_what_can() -> None:
             ObservationEncoder(space)
 
 
-def test_what_may_be_normalised_are_quantities_only() -> None:
+def test_what_may_be_normalised_are_quantities_only():
     space = spaces.Dict(
         {
             "action_mask": spaces.Box(0, 1, (2,), np.int8),
@@ -101,7 +97,7 @@ def test_what_may_be_normalised_are_quantities_only() -> None:
     assert ObservationEncoder(space).is_scalable.tolist() == [0, 0, 0, 1, 1, 0, 0]
 
 
-def naive_code(space: gym.Space[Any], value: Any) -> list[float]:
+def naive_code(space, value):
     """The numbers of one observation, one at a time."""
     if isinstance(space, spaces.Dict):
         return [x for key, part in space.spaces.items() for x in naive_code(part, value[key])]
@@ -116,7 +112,7 @@ def naive_code(space: gym.Space[Any], value: Any) -> list[float]:
     return [float(np.float32(x)) for x in np.ravel(value)]
 
 
-def multi_discrete(sizes: Any) -> gym.Space[Any]:
+def multi_discrete(sizes):
     return spaces.MultiDiscrete(sizes)
 
 
@@ -141,9 +137,7 @@ OBSERVATION_SPACES = st.recursive(
 
 
 @given(space=OBSERVATION_SPACES, seed=st.integers(0, 2**31), masked=st.booleans())
-def test_nested_observations_are_encoded_number_by_number(
-    space: gym.Space[Any], seed: int, masked: bool
-) -> None:
+def test_nested_observations_are_encoded_number_by_number(space, seed, masked):
     mask = spaces.MultiBinary(3)
     seen = spaces.Dict({"z": space}) if masked else space
     whole = spaces.Dict({"action_mask": mask, "z": space}) if masked else space
@@ -159,7 +153,7 @@ def test_nested_observations_are_encoded_number_by_number(
         assert row.tolist() == expected
 
 
-def test_a_mask_under_another_key_or_deeper_is_an_ordinary_part() -> None:
+def test_a_mask_under_another_key_or_deeper_is_an_ordinary_part():
     inner = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": spaces.Discrete(2)})
     assert ObservationEncoder(inner, action_mask_key="other").mask_size == 0
     assert ObservationEncoder(spaces.Tuple([inner])).mask_size == 0

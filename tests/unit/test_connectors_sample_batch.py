@@ -1,7 +1,5 @@
 """SampleBatch: a dict of columns that counts rows."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -12,18 +10,18 @@ from trainer.connectors.sample_batch import fitted_column, read_only
 from trainer.errors import EpisodeError
 
 
-def batch() -> SampleBatch:
+def batch():
     return SampleBatch({"obs": {"a": np.zeros((3, 2))}, "rewards": np.arange(3.0)})
 
 
-def test_rows_are_counted_and_columns_are_keys() -> None:
+def test_rows_are_counted_and_columns_are_keys():
     assert batch().count == len(batch()) == 3
     assert list(batch()) == ["obs", "rewards"]
     assert SampleBatch().count == len(SampleBatch()) == 0
     assert dict(batch()).keys() == batch().keys()
 
 
-def test_a_copy_shares_nothing_unless_told_to() -> None:
+def test_a_copy_shares_nothing_unless_told_to():
     original = batch()
     copy, shallow = original.copy(), original.copy(shallow=True)
     original["rewards"][0] = 9.0
@@ -34,13 +32,13 @@ def test_a_copy_shares_nothing_unless_told_to() -> None:
     assert isinstance(shallow, SampleBatch)
 
 
-def test_a_batch_travels() -> None:
+def test_a_batch_travels():
     travelled = pickle.loads(pickle.dumps(batch()))
     assert isinstance(travelled, SampleBatch)
     assert travelled["rewards"].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_an_unknown_column_is_answered_with_the_nearest() -> None:
+def test_an_unknown_column_is_answered_with_the_nearest():
     with pytest.raises(KeyError, match="did you mean 'rewards'"):
         batch()["reward"]
     with pytest.raises(KeyError, match="'terminateds' and 'truncateds'"):
@@ -48,13 +46,13 @@ def test_an_unknown_column_is_answered_with_the_nearest() -> None:
     assert batch().get("reward") is None
 
 
-def test_read_only_columns_say_so_where_they_are_written_to() -> None:
+def test_read_only_columns_say_so_where_they_are_written_to():
     column = read_only((np.zeros(2), {"b": np.zeros(2)}))
     with pytest.raises(ValueError, match="read-only"):
         column[1]["b"][0] = 1.0
 
 
-def test_a_rewritten_column_gets_its_dtype_back() -> None:
+def test_a_rewritten_column_gets_its_dtype_back():
     like = np.zeros((2, 1), np.float32)
     fitted = fitted_column("obs", [[1], [2]], like=like, num_rows=2)
     assert fitted.dtype == np.float32
@@ -63,7 +61,7 @@ def test_a_rewritten_column_gets_its_dtype_back() -> None:
         fitted_column("obs", (like, like), like=(like,), num_rows=2)
 
 
-def test_nobody_is_blamed_for_numbers_that_were_not_finite_before() -> None:
+def test_nobody_is_blamed_for_numbers_that_were_not_finite_before():
     like = np.array([np.nan, 1.0])
     assert fitted_column("rewards", like + 1.0, like=like, num_rows=2)[1] == 2.0
     with pytest.raises(EpisodeError, match="nan in row 0"):

@@ -1,7 +1,5 @@
 """Tasks: which layer of an env takes them, when two are the same, what is in force when."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -37,10 +35,10 @@ class PlainWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 class TaskWrapper(PlainWrapper):
     task = 0
 
-    def get_task(self) -> Any:
+    def get_task(self):
         return self.task
 
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         self.task = task
 
 
@@ -49,7 +47,7 @@ class OwnTimeLimit(TimeLimit):
 
 
 class HalfEnv(CountdownEnv):
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         """Takes it, and never tells."""
 
 
@@ -74,9 +72,7 @@ class Unfinished(TaskSettableEnv[Any, Any]):
         (lambda: gymnasium.make("CartPole-v1"), None, None),
     ],
 )
-def test_the_users_own_object_and_the_layer_with_the_tasks_are_found(
-    wrap: Any, users: type | None, takes_tasks: type | None
-) -> None:
+def test_the_users_own_object_and_the_layer_with_the_tasks_are_found(wrap, users, takes_tasks):
     env = wrap()
     expected = type(env.unwrapped) if users is None else users
     assert type(user_layer(env)) is expected
@@ -95,7 +91,7 @@ def test_the_users_own_object_and_the_layer_with_the_tasks_are_found(
         (PlainWrapper(HalfEnv()), "(PlainWrapper in HalfEnv) has set_task, but no get_task"),
     ],
 )
-def test_it_is_said_what_an_env_lacks_that_cannot_be_given_tasks(env: Any, lacks: str) -> None:
+def test_it_is_said_what_an_env_lacks_that_cannot_be_given_tasks(env, lacks):
     assert task_layer(env) is None
     assert lacks in why_no_tasks(env)
 
@@ -103,9 +99,7 @@ def test_it_is_said_what_an_env_lacks_that_cannot_be_given_tasks(env: Any, lacks
 @pytest.mark.parametrize(
     ("method", "arguments"), [("set_task", (1,)), ("get_task", ()), ("sample_tasks", (3,))]
 )
-def test_a_task_settable_env_without_methods_of_its_own_says_what_to_write(
-    method: str, arguments: tuple[int, ...]
-) -> None:
+def test_a_task_settable_env_without_methods_of_its_own_says_what_to_write(method, arguments):
     with pytest.raises(
         NotImplementedError, match=rf"TaskSettableEnv without a {method}\(\).*Write"
     ):
@@ -119,7 +113,7 @@ def test_a_task_settable_env_without_methods_of_its_own_says_what_to_write(
         (lambda: PlainWrapper(TaskCountdownEnv()), "TaskCountdownEnv, which it wraps, does. Write"),
     ],
 )
-def test_a_function_that_asks_an_env_for_set_task_in_vain_is_told(wrap: Any, message: str) -> None:
+def test_a_function_that_asks_an_env_for_set_task_in_vain_is_told(wrap, message):
     env = VectorEnv([wrap()], [EnvContext({}, 0)])
     with pytest.raises(TaskError, match=message):
         env.foreach_env(lambda one: one.set_task(1))
@@ -127,7 +121,7 @@ def test_a_function_that_asks_an_env_for_set_task_in_vain_is_told(wrap: Any, mes
         env.foreach_env_with_context(lambda one, context: one.set_task(context.vector_index))
 
 
-def test_other_missing_attributes_are_left_alone() -> None:
+def test_other_missing_attributes_are_left_alone():
     env = VectorEnv([TaskCountdownEnv()], [EnvContext({}, 0)])
     with pytest.raises(AttributeError, match="nonsense") as caught:
         env.foreach_env(lambda one: one.nonsense)
@@ -135,7 +129,7 @@ def test_other_missing_attributes_are_left_alone() -> None:
 
 
 class SimpleObject:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
 
 
@@ -167,23 +161,23 @@ NAN = float("nan")
         (SimpleObject(1), SimpleObject(2), False),
     ],
 )
-def test_tasks_are_compared_by_value(left: Any, right: Any, is_same: bool) -> None:
+def test_tasks_are_compared_by_value(left, right, is_same):
     assert same(left, right) is is_same
     assert same(right, left) is is_same
 
 
-def tasks_at(*pairs: tuple[int, Any]) -> tuple[TaskInForce, ...]:
+def tasks_at(*pairs):
     return tuple(TaskInForce(step, task) for step, task in pairs)
 
 
-def test_a_task_under_which_no_step_was_made_is_left_out_but_for_that_of_the_reset() -> None:
+def test_a_task_under_which_no_step_was_made_is_left_out_but_for_that_of_the_reset():
     tasks = tasks_at((0, "first"))
     for task, step in (("a", 0), ("b", 0), ("c", 4), ("d", 4), ("e", 5)):
         tasks = followed_by(tasks, task, step=step)
     assert tasks == tasks_at((0, "first"), (0, "b"), (4, "d"), (5, "e"))
 
 
-def test_what_was_set_is_noted_by_asking_and_not_noted_twice() -> None:
+def test_what_was_set_is_noted_by_asking_and_not_noted_twice():
     env = TaskCountdownEnv()
     tasks = SlotTasks(env, where="here")
     tasks.begin_episode()
@@ -199,7 +193,7 @@ def test_what_was_set_is_noted_by_asking_and_not_noted_twice() -> None:
     assert env.task == 2
 
 
-def test_a_task_that_the_env_changes_in_place_is_noted() -> None:
+def test_a_task_that_the_env_changes_in_place_is_noted():
     env = TaskCountdownEnv({"task": {"size": 1}})
     tasks = SlotTasks(env, where="here")
     env.task["size"] = 2
@@ -211,7 +205,7 @@ def test_a_task_that_the_env_changes_in_place_is_noted() -> None:
     assert given_task == {"size": 3}, "the env has a copy"
 
 
-def test_a_task_that_cannot_be_copied_is_played_as_it_is() -> None:
+def test_a_task_that_cannot_be_copied_is_played_as_it_is():
     lock = threading.Lock()
     env = TaskCountdownEnv({"task": lock})
     tasks = SlotTasks(env, where="here")
@@ -219,9 +213,9 @@ def test_a_task_that_cannot_be_copied_is_played_as_it_is() -> None:
     assert tasks.in_force == tasks_at((0, lock))
 
 
-def test_an_env_that_makes_something_else_of_a_task_is_believed() -> None:
+def test_an_env_that_makes_something_else_of_a_task_is_believed():
     class Bounded(TaskCountdownEnv):
-        def set_task(self, task: Any) -> None:
+        def set_task(self, task):
             super().set_task(min(task, 5))
 
     live = SlotTasks(Bounded(), where="here")
@@ -232,11 +226,11 @@ def test_an_env_that_makes_something_else_of_a_task_is_believed() -> None:
     assert replacement.in_force == live.in_force
 
 
-def test_putting_back_sets_a_task_only_if_it_is_another_one() -> None:
+def test_putting_back_sets_a_task_only_if_it_is_another_one():
     calls = []
 
     class Counting(TaskCountdownEnv):
-        def set_task(self, task: Any) -> None:
+        def set_task(self, task):
             calls.append(task)
             super().set_task(task)
 
@@ -247,7 +241,7 @@ def test_putting_back_sets_a_task_only_if_it_is_another_one() -> None:
     assert calls == [3]
 
 
-def test_errors_of_set_task_and_get_task_say_where_and_what_to_do() -> None:
+def test_errors_of_set_task_and_get_task_say_where_and_what_to_do():
     env = TaskCountdownEnv({"refuses": 4})
     tasks = SlotTasks(env, where="sub-env 2 of env runner 1")
     with pytest.raises(TaskError, match=r"set_task\(4\) raised ValueError: there is no way .*"):
@@ -262,9 +256,7 @@ _tasks = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=5).m
 
 
 @given(_tasks, st.booleans(), st.integers(0, 3))
-def test_positions_with_tasks_survive_saving_and_keep_the_task_of_now(
-    pairs: list[tuple[int, int]], is_running: bool, new_task: int
-) -> None:
+def test_positions_with_tasks_survive_saving_and_keep_the_task_of_now(pairs, is_running, new_task):
     position = SlotPosition(4, 17 if is_running else None, tasks=tasks_at(*pairs))
     assert from_plain(SlotPosition, to_plain(position)) == position
     assert ("tasks" in to_plain(position)) is bool(pairs)
@@ -288,5 +280,5 @@ def test_positions_with_tasks_survive_saving_and_keep_the_task_of_now(
         (print, True),
     ],
 )
-def test_a_task_function_must_take_three_arguments(function: Any, is_fine: bool) -> None:
+def test_a_task_function_must_take_three_arguments(function, is_fine):
     assert TaskFunction.takes_its_arguments(function) is is_fine

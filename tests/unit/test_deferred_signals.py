@@ -1,11 +1,7 @@
 """Signals wait for the end of a block, and none is lost."""
 
-from __future__ import annotations
-
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
 
 import pytest
 
@@ -16,19 +12,19 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 @pytest.fixture(autouse=True)
-def handlers_stay() -> Iterator[None]:
+def handlers_stay():
     before = {number: signal.getsignal(number) for number in NUMBERS}
     yield
     assert {number: signal.getsignal(number) for number in NUMBERS} == before
 
 
 @pytest.fixture
-def heard() -> Iterator[list[int]]:
+def heard():
     """The signals for which a handler of the user's was called."""
-    numbers: list[int] = []
+    numbers = []
     before = {number: signal.getsignal(number) for number in NUMBERS}
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def note(number, frame):
         numbers.append(number)
 
     for number in NUMBERS:
@@ -38,7 +34,7 @@ def heard() -> Iterator[list[int]]:
         signal.signal(number, handler)
 
 
-def in_a_block(*numbers: signal.Signals, steps: list[str], error: Exception | None = None) -> None:
+def in_a_block(*numbers, steps, error=None):
     """Sends signals inside a block, and notes how far it gets."""
     with signals_deferred():
         for number in numbers:
@@ -49,14 +45,14 @@ def in_a_block(*numbers: signal.Signals, steps: list[str], error: Exception | No
     steps.append("after it")
 
 
-def test_ctrl_c_comes_when_the_block_is_left() -> None:
-    steps: list[str] = []
+def test_ctrl_c_comes_when_the_block_is_left():
+    steps = []
     with pytest.raises(KeyboardInterrupt):
         in_a_block(signal.SIGINT, steps=steps)
     assert steps == ["in the block"]
 
 
-def test_handlers_of_the_user_are_called_once_per_signal_in_their_order(heard: list[int]) -> None:
+def test_handlers_of_the_user_are_called_once_per_signal_in_their_order(heard):
     sent = [signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGINT]
     with signals_deferred():
         for number in sent:
@@ -67,7 +63,7 @@ def test_handlers_of_the_user_are_called_once_per_signal_in_their_order(heard: l
     assert heard[-1] == signal.SIGTERM
 
 
-def test_the_outermost_block_counts(heard: list[int]) -> None:
+def test_the_outermost_block_counts(heard):
     with signals_deferred():
         with signals_deferred():
             signal.raise_signal(signal.SIGINT)
@@ -75,20 +71,20 @@ def test_the_outermost_block_counts(heard: list[int]) -> None:
     assert heard == [signal.SIGINT]
 
 
-def test_all_handlers_are_called_though_the_first_raises(heard: list[int]) -> None:
+def test_all_handlers_are_called_though_the_first_raises(heard):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         in_a_block(signal.SIGINT, signal.SIGTERM, steps=[])
     assert heard == [signal.SIGTERM]
 
 
-def test_what_the_block_raises_is_not_lost_in_an_interrupt() -> None:
+def test_what_the_block_raises_is_not_lost_in_an_interrupt():
     with pytest.raises(KeyboardInterrupt) as raised:
         in_a_block(signal.SIGINT, steps=[], error=ValueError("in the block"))
     assert isinstance(raised.value.__context__, ValueError)
 
 
-def test_what_is_not_a_python_function_stays() -> None:
+def test_what_is_not_a_python_function_stays():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with signals_deferred():
@@ -98,8 +94,8 @@ def test_what_is_not_a_python_function_stays() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_handler_that_is_set_inside_the_block_stays(heard: list[int]) -> None:
-    def other(number: int, frame: FrameType | None) -> None:
+def test_a_handler_that_is_set_inside_the_block_stays(heard):
+    def other(number, frame):
         heard.append(-number)
 
     with signals_deferred():
@@ -108,20 +104,18 @@ def test_a_handler_that_is_set_inside_the_block_stays(heard: list[int]) -> None:
     assert heard == [-signal.SIGINT]
 
 
-def test_a_block_that_hangs_can_be_ended_by_a_second_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_block_that_hangs_can_be_ended_by_a_second_ctrl_c(monkeypatch):
     monkeypatch.setattr(deferred_signals, "_PATIENCE_S", 0.0)
-    steps: list[str] = []
+    steps = []
     with pytest.raises(KeyboardInterrupt):
         in_a_block(signal.SIGINT, steps=steps)
     assert steps == []
 
 
-def test_it_does_nothing_in_other_threads() -> None:
-    seen: list[Callable[..., object] | int | None] = []
+def test_it_does_nothing_in_other_threads():
+    seen = []
 
-    def look() -> None:
+    def look():
         with signals_deferred():
             seen.append(signal.getsignal(signal.SIGINT))
 
@@ -131,13 +125,11 @@ def test_it_does_nothing_in_other_threads() -> None:
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 
-def test_a_signal_while_handlers_are_put_in_place_is_delivered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_signal_while_handlers_are_put_in_place_is_delivered(monkeypatch):
     """Whatever it leaves behind passes signals on, and is cleared by the next block."""
     set_handler = deferred_signals._set_handler
 
-    def interrupted(number: int, handler: Callable[..., object]) -> object:
+    def interrupted(number, handler):
         monkeypatch.setattr(deferred_signals, "_set_handler", set_handler)
         before = set_handler(number, handler)
         signal.raise_signal(signal.SIGINT)

@@ -1,9 +1,5 @@
 """DQNConfig: RLlib's defaults, its arguments accepted or refused with a reason, combinations."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from gymnasium import spaces
 
@@ -13,24 +9,24 @@ from trainer.modules import QModule, RLModule
 from trainer.replay import PrioritizedReplayBuffer, make_replay_buffer
 
 
-def problems(**settings: Any) -> str:
+def problems(**settings):
     with pytest.raises(ConfigError) as caught:
         DQNConfig().update_from_dict(settings).validate()
     return str(caught.value)
 
 
-def test_the_defaults_are_valid_and_do_not_explore_in_evaluation() -> None:
+def test_the_defaults_are_valid_and_do_not_explore_in_evaluation():
     config = DQNConfig()
     assert config.get_evaluation_config_object().explore is False
     assert config.explore is True
     config.validate()
 
 
-def test_the_buffer_is_saved_unless_somebody_opts_out() -> None:
+def test_the_buffer_is_saved_unless_somebody_opts_out():
     assert DQNConfig().store_buffer_in_checkpoints is True  # RLlib never saves it
 
 
-def test_hidden_layers_of_rllib_are_those_of_the_heads() -> None:
+def test_hidden_layers_of_rllib_are_those_of_the_heads():
     config = DQNConfig().training(lr_schedule=None, hiddens=[256])
     config.validate()
     assert config.model_config["head_fcnet_hiddens"] == [256]
@@ -49,7 +45,7 @@ def test_hidden_layers_of_rllib_are_those_of_the_heads() -> None:
         ("shuffle_batch_per_epoch", True, "training_intensity"),
     ],
 )
-def test_what_is_not_offered_is_refused_with_what_to_do(name: str, value: Any, advice: str) -> None:
+def test_what_is_not_offered_is_refused_with_what_to_do(name, value, advice):
     text = problems(**{name: value})
     assert name in text
     assert "not offered" in text
@@ -74,11 +70,11 @@ def test_what_is_not_offered_is_refused_with_what_to_do(name: str, value: Any, a
         ({"training_intensity": 0}, "> 0"),
     ],
 )
-def test_what_cannot_be_is_explained(settings: dict[str, Any], expected: str) -> None:
+def test_what_cannot_be_is_explained(settings, expected):
     assert expected in problems(**settings)
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_told_at_once():
     text = problems(noisy=True, tau=2.0, td_error_loss_fn="l1", num_epochs=3)
     assert "4 problems" in text
 
@@ -92,14 +88,14 @@ def test_all_problems_are_told_at_once() -> None:
         ({"alpha": 0.1}, {"alpha": 0.1, "beta": 0.4, "capacity": 9}),
     ],
 )
-def test_the_buffers_settings_are_merged(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_the_buffers_settings_are_merged(given, expected):
     config = DQNConfig().training(replay_buffer_config={"capacity": 9})
     config.training(replay_buffer_config=given)
     config.validate()
     assert expected.items() <= config.replay_buffer_config.items()
 
 
-def test_auto_fragments_are_as_long_as_the_longest_transition() -> None:
+def test_auto_fragments_are_as_long_as_the_longest_transition():
     assert DQNConfig().get_rollout_fragment_length() == 1
     assert DQNConfig().training(n_step=3).get_rollout_fragment_length() == 3
     assert DQNConfig().training(n_step=[2, 5]).get_rollout_fragment_length() == 5
@@ -107,7 +103,7 @@ def test_auto_fragments_are_as_long_as_the_longest_transition() -> None:
     assert config.get_rollout_fragment_length() == 8
 
 
-def test_the_settings_of_the_network_are_dqns_own() -> None:
+def test_the_settings_of_the_network_are_dqns_own():
     config = DQNConfig().training(dueling=False, num_atoms=3, model={"fcnet_hiddens": [4]})
     spec = module_specs(config).only
     assert spec.module_class is QModule
@@ -118,11 +114,11 @@ def test_the_settings_of_the_network_are_dqns_own() -> None:
         PPOConfig().training(dueling=False)
 
 
-def test_a_setting_of_dqn_in_the_model_config_is_refused_instead_of_ignored() -> None:
+def test_a_setting_of_dqn_in_the_model_config_is_refused_instead_of_ignored():
     assert "dueling" in problems(model_config={"dueling": False})
 
 
-def test_networks_of_ones_own_give_values_and_no_distributions() -> None:
+def test_networks_of_ones_own_give_values_and_no_distributions():
     class Own(RLModule):
         pass
 
@@ -136,7 +132,7 @@ def test_networks_of_ones_own_give_values_and_no_distributions() -> None:
         config.validate()
 
 
-def test_what_was_said_of_the_buffer_at_the_top_goes_into_it() -> None:
+def test_what_was_said_of_the_buffer_at_the_top_goes_into_it():
     config = DQNConfig().training(
         buffer_size=9,
         prioritized_replay_alpha=0.5,
@@ -153,13 +149,13 @@ def test_what_was_said_of_the_buffer_at_the_top_goes_into_it() -> None:
 
 
 @pytest.mark.parametrize("value", [True, False])
-def test_prioritized_replay_is_the_kind_of_the_buffer_and_never_ignored(value: bool) -> None:
+def test_prioritized_replay_is_the_kind_of_the_buffer_and_never_ignored(value):
     with pytest.raises(ConfigError, match=r'prioritized_replay=.*"type": "EpisodeReplayBuffer"'):
         DQNConfig().training(prioritized_replay=value)
     assert DQNConfig().update_from_dict({"prioritized_replay": None}) == DQNConfig()
 
 
-def test_old_dict_configs_are_understood() -> None:
+def test_old_dict_configs_are_understood():
     config = DQNConfig.from_dict(
         {
             "num_workers": 0,
@@ -179,7 +175,7 @@ def test_old_dict_configs_are_understood() -> None:
     assert "af/1/kernel" in module_specs(config).only.build().parameters.shapes
 
 
-def test_first_weights_are_uniform_and_saved_configs_keep_theirs() -> None:
+def test_first_weights_are_uniform_and_saved_configs_keep_theirs():
     assert DQNConfig().model_config == {"initializer": "uniform"}
     assert DQNConfig().training(model={"fcnet_hiddens": [8]}).model_config == {
         "fcnet_hiddens": [8],

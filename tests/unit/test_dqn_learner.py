@@ -1,9 +1,5 @@
 """DQN's learner: the whole loss through the network, fixed points, targets, batches, mistakes."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -27,17 +23,16 @@ from trainer.learners import ReplayBatch
 from trainer.modules import QModule, RLModule, RLModuleSpec
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 ACTIONS = np.array([0, 2, 1, 2])
 WEIGHTS = np.array([1.0, 0.25, 0.5, 0.0])
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
+def numbers(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def test_targets_are_rewards_and_discounted_values() -> None:
+def test_targets_are_rewards_and_discounted_values():
     targets = td_targets(np.array([1.0, 1.0]), np.array([0.5, 0.0]), np.array([4.0, 4.0]))
     assert targets.tolist() == [3.0, 1.0]
 
@@ -50,9 +45,7 @@ def test_targets_are_rewards_and_discounted_values() -> None:
         ("mse", [0.25, 9.0, 4.0], [1.0, 6.0, -4.0]),
     ],
 )
-def test_the_loss_of_single_errors_is_known(
-    kind: str, losses: list[float], slopes: list[float]
-) -> None:
+def test_the_loss_of_single_errors_is_known(kind, losses, slopes):
     q_values = np.array([[0.5, 9.0], [9.0, 3.0], [-2.0, 9.0]])
     actions, targets = np.array([0, 1, 0]), np.zeros(3)
     for row in range(3):
@@ -66,10 +59,10 @@ def test_the_loss_of_single_errors_is_known(
 
 
 @pytest.mark.parametrize("kind", ["huber", "mse"])
-def test_the_gradient_of_values_agrees_with_differences(kind: str) -> None:
+def test_the_gradient_of_values_agrees_with_differences(kind):
     q_values, targets = 3.0 * numbers(4, 3), numbers(4, seed=1)
 
-    def total(q: Array) -> float:
+    def total(q):
         return td_loss(q, ACTIONS, targets, WEIGHTS, kind=kind).total_loss
 
     loss = td_loss(q_values, ACTIONS, targets, WEIGHTS, kind=kind)
@@ -79,18 +72,18 @@ def test_the_gradient_of_values_agrees_with_differences(kind: str) -> None:
         gradient_check(total, 1.001 * loss.d_outputs, q_values)
 
 
-def test_the_gradient_of_distributions_agrees_with_differences() -> None:
+def test_the_gradient_of_distributions_agrees_with_differences():
     atoms = np.linspace(-1.0, 1.0, 5)
     logits, target = numbers(4, 3, 5), softmax(numbers(4, 5, seed=1))
 
-    def total(flat: Array) -> float:
+    def total(flat):
         return distributional_loss(flat, ACTIONS, target, WEIGHTS, atoms=atoms).total_loss
 
     loss = distributional_loss(logits, ACTIONS, target, WEIGHTS, atoms=atoms)
     gradient_check(total, loss.d_outputs.reshape(logits.shape), logits)
 
 
-def test_the_cross_entropy_is_that_of_the_action_taken() -> None:
+def test_the_cross_entropy_is_that_of_the_action_taken():
     logits = np.log(np.array([[[0.5, 0.5], [0.25, 0.75]]]))
     target = np.array([[0.0, 1.0]])
     loss = distributional_loss(
@@ -102,7 +95,7 @@ def test_the_cross_entropy_is_that_of_the_action_taken() -> None:
     np.testing.assert_allclose(loss.d_outputs, [[0.0, 0.0, 0.25, -0.25]])
 
 
-def test_a_shift_of_the_logits_changes_no_distribution() -> None:
+def test_a_shift_of_the_logits_changes_no_distribution():
     logits = numbers(2, 3)
     np.testing.assert_allclose(softmax(logits + 1e4), softmax(logits), rtol=1e-9)
     assert np.isfinite(softmax(np.array([[-1e30, 0.0, 1e30]]))).all()
@@ -128,9 +121,7 @@ ATOMS = np.array([0.0, 1.0, 2.0, 3.0])
         (0.0, 0.5, [0.25] * 4, [0.375, 0.5, 0.125, 0]),
     ],
 )
-def test_the_projection_onto_atoms_by_hand(
-    reward: float, discount: float, probs: list[float], expected: list[float]
-) -> None:
+def test_the_projection_onto_atoms_by_hand(reward, discount, probs, expected):
     projected = projected_distribution(
         np.array([reward]), np.array([discount]), np.array([probs], float), ATOMS
     )
@@ -148,8 +139,8 @@ _FINITE = st.floats(-50.0, 50.0)
     width=st.floats(0.1, 40.0),
 )
 def test_the_projection_keeps_mass_and_inside_the_range_the_mean(
-    reward: float, discount: float, weights: list[float], low: float, width: float
-) -> None:
+    reward, discount, weights, low, width
+):
     atoms = np.linspace(low, low + width, 7)
     probs = np.array([weights]) / sum(weights)
     projected = projected_distribution(np.array([reward]), np.array([discount]), probs, atoms)
@@ -159,7 +150,7 @@ def test_the_projection_keeps_mass_and_inside_the_range_the_mean(
     assert float(projected[0] @ atoms) == pytest.approx(float(probs[0] @ clipped), abs=1e-9)
 
 
-def test_float32_stays_float32() -> None:
+def test_float32_stays_float32():
     q_values = numbers(4, 3).astype(np.float32)
     ones = np.ones(4, np.float32)
     loss = td_loss(q_values, ACTIONS, td_targets(ones, ones, ones), ones, kind="huber")
@@ -179,14 +170,7 @@ TABULAR = {"fcnet_hiddens": [], "dueling": False}
 """One weight per state and action, as states are one-hot."""
 
 
-def learner(
-    model: dict[str, Any] | None = None,
-    *,
-    observations: Any = None,
-    actions: int = 2,
-    module_class: type[RLModule] = QModule,
-    **settings: Any,
-) -> DQNLearner:
+def learner(model=None, *, observations=None, actions=2, module_class=QModule, **settings):
     chosen = {"gamma": GAMMA, "train_batch_size": 16, "target_network_update_freq": 0, **settings}
     return DQNLearner(
         module_spec=RLModuleSpec(
@@ -200,7 +184,7 @@ def learner(
     )
 
 
-def chain(buffer: ReplayBuffer | None = None, *, reward: float = 1.0) -> ReplayBuffer:
+def chain(buffer=None, *, reward=1.0):
     """Every step of a chain of two states: action 0 stays, 1 moves on; the end pays.
 
     So Q(1, move) = 1, Q(1, stay) = γ, Q(0, move) = γ and Q(0, stay) = γ².
@@ -221,7 +205,7 @@ def chain(buffer: ReplayBuffer | None = None, *, reward: float = 1.0) -> ReplayB
 KNOWN = np.array([[GAMMA**2, GAMMA], [GAMMA, 1.0]])
 
 
-def update(subject: DQNLearner, buffer: ReplayBuffer, count: int = 1, **more: Any) -> Any:
+def update(subject, buffer, count=1, **more):
     steps = more.pop("at", 0)
     return subject.update_from(
         buffer,
@@ -232,11 +216,11 @@ def update(subject: DQNLearner, buffer: ReplayBuffer, count: int = 1, **more: An
     )
 
 
-def q_values(subject: DQNLearner) -> Array:
+def q_values(subject):
     return subject.module.forward_acting(np.eye(2, dtype=np.float32))
 
 
-def weights_of(subject: DQNLearner) -> bytes:
+def weights_of(subject):
     return subject.module.parameters.flat.tobytes()
 
 
@@ -249,26 +233,26 @@ def weights_of(subject: DQNLearner) -> bytes:
         {"target_network_update_freq": 7, "tau": 0.5},
     ],
 )
-def test_repeated_updates_reach_the_known_values(settings: dict[str, Any]) -> None:
+def test_repeated_updates_reach_the_known_values(settings):
     subject, buffer = learner(lr=[[0, 0.05], [1000, 0.002]], **settings), chain()
     for round_ in range(100):
         update(subject, buffer, 8, at=10 * round_)
     np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
 
 
-def test_schedules_are_read_where_the_round_began() -> None:
+def test_schedules_are_read_where_the_round_began():
     metrics = update(learner(lr=[[0, 0.5], [1000, 0.1]]), chain(), at=500)
     assert metrics["default_optimizer_learning_rate"] == pytest.approx(0.3)
 
 
-def test_priorities_reach_the_known_values_too() -> None:
+def test_priorities_reach_the_known_values_too():
     subject, buffer = learner(lr=[[0, 0.05], [1000, 0.002]]), chain(PrioritizedReplayBuffer(8))
     for round_ in range(100):
         update(subject, buffer, 8, at=10 * round_)
     np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
 
 
-def test_distributions_have_the_known_values_as_their_means() -> None:
+def test_distributions_have_the_known_values_as_their_means():
     model = {**TABULAR, "num_atoms": 9, "v_min": 0.0, "v_max": 1.0}
     subject, buffer = learner(model, lr=[[0, 0.2], [1000, 0.02]]), chain()
     for round_ in range(100):
@@ -283,13 +267,13 @@ def test_distributions_have_the_known_values_as_their_means() -> None:
         lambda batch: batch["rewards"].fill(0.0),
     ],
 )
-def test_negative_control_a_wrong_target_gives_other_values(spoil: Any) -> None:
+def test_negative_control_a_wrong_target_gives_other_values(spoil):
     subject, buffer = learner(lr=0.02), chain()
     update(subject, buffer, 800, on_batch=lambda module, batch, result: spoil(batch))
     assert np.abs(q_values(subject) - KNOWN).max() > 0.2
 
 
-def batch_of(**columns: Any) -> ReplayBatch:
+def batch_of(**columns):
     """One transition from state 0 to state 1, which the target network is asked about."""
     given = {
         "obs": np.eye(2, dtype=np.float32)[:1],
@@ -303,9 +287,7 @@ def batch_of(**columns: Any) -> ReplayBatch:
 
 
 @pytest.mark.parametrize(("double_q", "next_value"), [(True, 3.0), (False, 7.0)])
-def test_double_learning_values_its_own_choice_with_the_target_network(
-    double_q: bool, next_value: float
-) -> None:
+def test_double_learning_values_its_own_choice_with_the_target_network(double_q, next_value):
     subject = learner(double_q=double_q, lr=0.0)
     for module, values in (
         (subject.module, [[0, 0], [5, 4]]),  # prefers action 0 in state 1
@@ -319,7 +301,7 @@ def test_double_learning_values_its_own_choice_with_the_target_network(
 
 
 @pytest.mark.parametrize("double_q", [True, False])
-def test_double_learning_of_distributions_does_the_same(double_q: bool) -> None:
+def test_double_learning_of_distributions_does_the_same(double_q):
     model = {**TABULAR, "num_atoms": 2, "v_min": 0.0, "v_max": 1.0}
     subject = learner(model, double_q=double_q)
     large = 50.0  # logits of (nearly) certain returns
@@ -340,7 +322,7 @@ def test_double_learning_of_distributions_does_the_same(double_q: bool) -> None:
 
 
 @pytest.mark.parametrize("model", [TABULAR, {**TABULAR, "num_atoms": 3, "v_min": -1, "v_max": 1}])
-def test_the_next_action_is_a_possible_one(model: dict[str, Any]) -> None:
+def test_the_next_action_is_a_possible_one(model):
     # The masked action would be the best: by its value, or because equal logits mean 0.
     observations = spaces.Dict(
         {"action_mask": spaces.MultiBinary(2), "observations": spaces.Discrete(2)}
@@ -365,10 +347,10 @@ def test_the_next_action_is_a_possible_one(model: dict[str, Any]) -> None:
         assert gradient[0] < -0.5 < 0.3 < gradient[2]
 
 
-def test_n_steps_are_shortened_at_the_end_of_the_episode() -> None:
+def test_n_steps_are_shortened_at_the_end_of_the_episode():
     subject, seen = learner(n_step=3, train_batch_size=64), {}
 
-    def note(module: Any, batch: Any, result: Any) -> None:
+    def note(module, batch, result):
         for row in range(batch.count):
             state = int(batch["obs"][row].argmax()), int(batch["actions"][row])
             seen[state] = float(batch["rewards"][row]), float(batch["discounts"][row])
@@ -383,7 +365,7 @@ def test_n_steps_are_shortened_at_the_end_of_the_episode() -> None:
     }
 
 
-def test_importance_weights_scale_each_row() -> None:
+def test_importance_weights_scale_each_row():
     rows = {
         "obs": np.eye(2, dtype=np.float32),
         "next_obs": np.eye(2, dtype=np.float32),
@@ -402,7 +384,7 @@ def test_importance_weights_scale_each_row() -> None:
     assert gradients[2].any()
 
 
-def test_the_target_network_follows_by_frequency_and_tau() -> None:
+def test_the_target_network_follows_by_frequency_and_tau():
     subject, buffer = learner(target_network_update_freq=10, tau=0.25, lr=0.1), chain()
     first = subject.target.module.parameters.flat.copy()
     update(subject, buffer, 3, at=9)
@@ -417,12 +399,12 @@ def test_the_target_network_follows_by_frequency_and_tau() -> None:
     assert update(subject, buffer, 5, at=20)["num_target_updates"] == 2
 
 
-def test_a_frequency_of_0_follows_after_every_update() -> None:
+def test_a_frequency_of_0_follows_after_every_update():
     subject = learner(target_network_update_freq=0)
     assert update(subject, chain(), 5)["num_target_updates"] == 5
 
 
-def test_given_weights_reach_the_target_network_too() -> None:
+def test_given_weights_reach_the_target_network_too():
     subject, other = learner(lr=0.1), learner()
     update(subject, chain(), 3)
     other.set_weights(subject.get_weights())
@@ -430,7 +412,7 @@ def test_given_weights_reach_the_target_network_too() -> None:
     assert other.target.module.parameters.flat.tobytes() == weights_of(subject)
 
 
-def test_priorities_become_the_errors() -> None:
+def test_priorities_become_the_errors():
     buffer = PrioritizedReplayBuffer(8, alpha=1.0)
     chain(buffer)
     subject = learner(train_batch_size=64, lr=0.0)
@@ -444,13 +426,13 @@ def test_priorities_become_the_errors() -> None:
     )
 
 
-def test_same_seed_same_bytes_and_every_update_draws_anew() -> None:
+def test_same_seed_same_bytes_and_every_update_draws_anew():
     subject, other = learner(lr=0.1), learner(lr=0.1)
     buffer = chain()
     together, one_by_one = update(subject, buffer, 6), [update(other, buffer) for _ in range(6)]
     assert weights_of(subject) == weights_of(other)
     assert together["total_loss"] == one_by_one[-1]["total_loss"]
-    drawn: list[bytes] = []
+    drawn = []
     update(subject, buffer, 4, on_batch=lambda module, b, r: drawn.append(b["obs"].tobytes()))
     assert len(set(drawn)) == 4
 
@@ -458,10 +440,10 @@ def test_same_seed_same_bytes_and_every_update_draws_anew() -> None:
 # ---- what listeners see and change
 
 
-def test_a_listener_sees_every_batch_and_reports_of_the_last() -> None:
+def test_a_listener_sees_every_batch_and_reports_of_the_last():
     subject, buffer, seen = learner(), chain(), []
 
-    def note(module: Any, batch: Any, result: dict[str, Any]) -> None:
+    def note(module, batch, result):
         assert module is subject.module
         assert set(batch) == {"obs", "actions", "rewards", "new_obs", "discounts", "weights"}
         seen.append(batch.count)
@@ -473,18 +455,18 @@ def test_a_listener_sees_every_batch_and_reports_of_the_last() -> None:
     assert "custom_metrics" not in update(subject, buffer)
 
 
-def test_who_only_looks_changes_no_byte() -> None:
+def test_who_only_looks_changes_no_byte():
     subject, other, buffer = learner(lr=0.1), learner(lr=0.1), chain()
     metrics = update(subject, buffer, 3)
     assert update(other, buffer, 3, on_batch=lambda module, batch, result: None) == metrics
     assert weights_of(subject) == weights_of(other)
 
 
-def test_weights_of_0_leave_nothing_to_learn() -> None:
+def test_weights_of_0_leave_nothing_to_learn():
     subject = learner(lr=0.1)
     before = weights_of(subject)
 
-    def ignore_all(module: Any, batch: Any, result: Any) -> None:
+    def ignore_all(module, batch, result):
         batch["weights"] = np.zeros(batch.count)
 
     metrics = update(subject, chain(), on_batch=ignore_all)
@@ -492,8 +474,8 @@ def test_weights_of_0_leave_nothing_to_learn() -> None:
     assert weights_of(subject) == before
 
 
-def test_rows_of_replay_cannot_be_left_out() -> None:
-    def first_two(module: Any, batch: Any, result: Any) -> None:
+def test_rows_of_replay_cannot_be_left_out():
+    def first_two(module, batch, result):
         for name in list(batch):
             batch[name] = batch[name][:2]
 
@@ -505,7 +487,7 @@ def test_rows_of_replay_cannot_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("model", [TABULAR, {**TABULAR, "num_atoms": 3}])
-def test_a_reward_that_is_no_number_is_named(model: dict[str, Any]) -> None:
+def test_a_reward_that_is_no_number_is_named(model):
     subject = learner(model)
     before = weights_of(subject)
     with pytest.raises(ModuleError, match=r"the batch column 'rewards'.*step was not made"):
@@ -514,28 +496,27 @@ def test_a_reward_that_is_no_number_is_named(model: dict[str, Any]) -> None:
     assert weights_of(subject) == before or subject.num_updates > 0
 
 
-def test_a_network_of_ones_own_learns_the_same_values() -> None:
+def test_a_network_of_ones_own_learns_the_same_values():
     class Table(RLModule):
         """Q as a table; knows nothing of DQN."""
 
-        def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        def parameter_shapes(self):
             return {"table": (self.obs_size, self.action_distribution.num_inputs)}
 
-        def initialize(self, rng: np.random.Generator) -> None:
+        def initialize(self, rng):
             self.parameters.views["table"][:] = rng.standard_normal((2, 2))
 
-        def forward_acting(self, obs: Array) -> Array:
-            values: Array = self.parameters.views["table"][obs.argmax(axis=1)]
-            return values
+        def forward_acting(self, obs):
+            return self.parameters.views["table"][obs.argmax(axis=1)]
 
-        def forward_train(self, batch: Any) -> dict[str, Array]:
+        def forward_train(self, batch):
             self._rows = batch["obs"].argmax(axis=1)
             return {
                 "action_dist_inputs": self.parameters.views["table"][self._rows],
                 "vf_preds": np.zeros(len(self._rows), np.float32),
             }
 
-        def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+        def backward(self, *, d_action_dist_inputs, d_vf_preds):
             assert not d_vf_preds.any()
             self.gradients.flat[:] = 0.0
             np.add.at(self.gradients.views["table"], self._rows, d_action_dist_inputs)
@@ -546,11 +527,11 @@ def test_a_network_of_ones_own_learns_the_same_values() -> None:
     np.testing.assert_allclose(q_values(subject), KNOWN, atol=0.02)
 
 
-def test_metrics_take_time_only_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed: list[float] = []
+def test_metrics_take_time_only_when_they_are_read(monkeypatch):
+    computed = []
     make = dqn._metrics
 
-    def counted(loss: dqn.QLoss, norm: float) -> dict[str, Any]:
+    def counted(loss, norm):
         computed.append(norm)
         return make(loss, norm)
 

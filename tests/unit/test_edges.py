@@ -4,13 +4,9 @@ Elsewhere Python's own errors are clear enough. A new row needs its reason: wron
 files, code that runs unasked, a value that gets into a state, or an error that nobody can read.
 """
 
-from __future__ import annotations
-
 import ast
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -32,7 +28,7 @@ _SPACE = gymnasium.spaces.Discrete(2)
 
 
 @pytest.fixture(scope="module")
-def algo() -> Iterator[Any]:
+def algo():
     config = trainer.PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.training(train_batch_size=20, minibatch_size=10, num_epochs=1)
     config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=1)
@@ -41,7 +37,7 @@ def algo() -> Iterator[Any]:
 
 
 _STEPS = "an int ≥ 0 and ≤ 9,007,199,254,740,992"
-EDGES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+EDGES = [
     # Files that are replaced, code that runs: the text "no" would count as True.
     ("Checkpointable.save_to_path", ("x",), {"background": "no"}, _FLAG),
     ("Algorithm.from_checkpoint", ("x",), {"allow_code": "no"}, _FLAG),
@@ -89,7 +85,7 @@ EDGES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 """Place, arguments that are right, the wrong one (and others by name after it), expected."""
 
 
-def _found(place: str, algo: Any) -> Any:
+def _found(place, algo):
     owner, _, name = place.rpartition(".")
     homes = (trainer, tune, tune.schedulers, tune.stopper, checkpoints, multi_agent_env)
     if name == "__init__" or not owner:
@@ -111,9 +107,7 @@ def _found(place: str, algo: Any) -> Any:
 @pytest.mark.parametrize(
     ("place", "right", "wrong", "expected"), EDGES, ids=[place for place, *_ in EDGES]
 )
-def test_a_wrong_argument_is_refused_by_name(
-    place: str, right: tuple[Any, ...], wrong: dict[str, Any], expected: str, algo: Any
-) -> None:
+def test_a_wrong_argument_is_refused_by_name(place, right, wrong, expected, algo):
     with pytest.raises(ArgumentError) as caught:
         _found(place, algo)(*right, **wrong)
     called, _, text = str(caught.value).partition("(): ")
@@ -127,7 +121,7 @@ def test_a_wrong_argument_is_refused_by_name(
     assert isinstance(caught.value, ValueError)
 
 
-def test_the_list_of_edges_is_whole() -> None:
+def test_the_list_of_edges_is_whole():
     found = set()
     for package in (callbacks, checkpoints, trainer):
         for file in Path(str(package.__file__)).parent.rglob("*.py"):
@@ -135,16 +129,16 @@ def test_the_list_of_edges_is_whole() -> None:
     assert found == {place for place, *_ in EDGES} - {"RLModuleSpec"}  # a data class, by hand
 
 
-def _checked_places(node: ast.AST, owner: str = "") -> Iterator[str]:
+def _checked_places(node, owner=""):
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             yield from _checked_places(child, f"{child.name}.")
         for decorator in getattr(child, "decorator_list", []):
             if ast.unparse(decorator).startswith("takes("):
-                yield f"{owner}{child.name}"  # type: ignore[attr-defined]
+                yield f"{owner}{child.name}"
 
 
-def test_scalars_of_numpy_become_numbers_of_python(algo: Any) -> None:
+def test_scalars_of_numpy_become_numbers_of_python(algo):
     seven, half = np.int64(7), np.float32(0.5)
     asha = tune.schedulers.ASHAScheduler(max_t=seven, brackets=np.int64(1))
     halving = tune.schedulers.HyperBandScheduler(max_t=seven, reduction_factor=half * 6)
@@ -164,8 +158,8 @@ def test_scalars_of_numpy_become_numbers_of_python(algo: Any) -> None:
     assert sum(map(len, algo.env_runner.sample(num_timesteps=np.int64(2)))) == 2
 
 
-def test_a_config_takes_scalars_of_numpy() -> None:
-    config: Any = trainer.PPOConfig().environment(CountdownEnv)
+def test_a_config_takes_scalars_of_numpy():
+    config = trainer.PPOConfig().environment(CountdownEnv)
     config.env_runners(num_env_runners=np.int64(0))
     config.training(
         train_batch_size=np.int32(20),
@@ -189,9 +183,9 @@ def test_a_config_takes_scalars_of_numpy() -> None:
         assert type(plain.train_batch_size) is int
 
 
-def test_values_are_judged_at_every_call_by_position_and_by_name() -> None:
+def test_values_are_judged_at_every_call_by_position_and_by_name():
     @takes(count=integer(1), choice=either(integer(1), boolean()), flag=optional(boolean()))
-    def given(count: Any, choice: Any = True, *, flag: Any = None) -> Any:
+    def given(count, choice=True, *, flag=None):
         return count, choice, flag
 
     assert given(1) == (1, True, None)

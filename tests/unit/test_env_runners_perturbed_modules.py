@@ -1,7 +1,5 @@
 """Weights with the noise of an episode: what is added, to which tensors, and for how long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -9,14 +7,13 @@ from gymnasium import spaces
 from tests.exploration_cases import made
 from trainer.env_runners.acting import PerturbedModules
 from trainer.exploration.strategies import ParameterNoise
-from trainer.modules import RLModule, RLModuleSpec
-from trainer.types import Array
+from trainer.modules import RLModuleSpec
 
 _OBS = spaces.Box(-1.0, 1.0, (3,), np.float32)
 _ACTIONS = spaces.Discrete(2)
 
 
-def module(*, inference_only: bool = True) -> RLModule:
+def module(*, inference_only=True):
     return RLModuleSpec(
         observation_space=_OBS,
         action_space=_ACTIONS,
@@ -25,22 +22,22 @@ def module(*, inference_only: bool = True) -> RLModule:
     ).build(np.random.default_rng(0))
 
 
-def strategy(stddev: float = 0.5) -> ParameterNoise:
+def strategy(stddev=0.5):
     noisy = made({"type": "ParameterNoise", "initial_stddev": stddev}, _ACTIONS)
     assert isinstance(noisy, ParameterNoise)
     return noisy
 
 
-def rng(number: int) -> np.random.Generator:
+def rng(number):
     return np.random.default_rng(number)
 
 
-def outputs(perturbed: PerturbedModules, slots: list[int]) -> Array:
+def outputs(perturbed, slots):
     obs = np.tile(np.array([0.3, -0.2, 0.9], np.float32), (len(slots), 1))
     return perturbed.forward({"obs": obs}, slots)
 
 
-def test_a_slot_acts_with_weights_plus_stddev_times_noise() -> None:
+def test_a_slot_acts_with_weights_plus_stddev_times_noise():
     net, noisy = module(), strategy(0.5)
     perturbed = PerturbedModules(net, noisy)
     perturbed.begin_episode(0, rng(1))
@@ -51,7 +48,7 @@ def test_a_slot_acts_with_weights_plus_stddev_times_noise() -> None:
     np.testing.assert_array_equal(outputs(perturbed, [0]), expected)
 
 
-def test_noise_stays_for_an_episode_while_weights_and_stddev_change() -> None:
+def test_noise_stays_for_an_episode_while_weights_and_stddev_change():
     net, noisy = module(), strategy(0.5)
     perturbed = PerturbedModules(net, noisy)
     perturbed.begin_episode(0, rng(1))
@@ -64,7 +61,7 @@ def test_noise_stays_for_an_episode_while_weights_and_stddev_change() -> None:
     np.testing.assert_array_equal(outputs(perturbed, [0]), outputs(again, [0]))
 
 
-def test_slots_have_noise_of_their_own_and_a_new_one_with_each_episode() -> None:
+def test_slots_have_noise_of_their_own_and_a_new_one_with_each_episode():
     perturbed = PerturbedModules(module(), strategy())
     perturbed.begin_episode(0, rng(1))
     perturbed.begin_episode(1, rng(2))
@@ -74,7 +71,7 @@ def test_slots_have_noise_of_their_own_and_a_new_one_with_each_episode() -> None
     np.testing.assert_array_equal(outputs(perturbed, [0])[0], first[1])
 
 
-def test_the_module_itself_is_never_changed() -> None:
+def test_the_module_itself_is_never_changed():
     net = module()
     before = net.parameters.flat.copy()
     perturbed = PerturbedModules(net, strategy())
@@ -84,7 +81,7 @@ def test_the_module_itself_is_never_changed() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 7])
-def test_a_module_with_more_than_acting_needs_acts_the_same(number: int) -> None:
+def test_a_module_with_more_than_acting_needs_acts_the_same(number):
     """Runners hold the value network only while callbacks rewrite trajectories."""
     whole, part = module(inference_only=False), module()
     part.set_state(whole.get_state())

@@ -1,20 +1,15 @@
 """Chunks as columns that callbacks rewrite, and what becomes of the rewrite."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.connectors import SampleBatch
 from trainer.env_runners.trajectories import (
     FIXED,
-    Rewrite,
     all_observations,
     rewrite_of,
     sealed_copy,
@@ -22,18 +17,16 @@ from trainer.env_runners.trajectories import (
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
-from trainer.types import Array
 
 
-def logp(_: SingleAgentEpisode, inputs: Array, actions: Array) -> Array:
-    chosen: Array = inputs[np.arange(len(actions)), actions]
-    return chosen
+def logp(_, inputs, actions):
+    return inputs[np.arange(len(actions)), actions]
 
 
-def chunk(rewards: tuple[float, ...] = (1.0, 2.0, 4.0), **more: Any) -> SingleAgentEpisode:
+def chunk(rewards=(1.0, 2.0, 4.0), **more):
     """Steps 5, 6, 7 of an episode, with one step of look-back before them."""
     steps = len(rewards) + 1
-    arguments: dict[str, Any] = {
+    arguments = {
         "observations": [np.array([10.0 * t, -t], np.float32) for t in range(steps + 1)],
         "infos": [{"t": t} for t in range(steps + 1)],
         "actions": [np.int64(t % 2) for t in range(steps)],
@@ -47,20 +40,20 @@ def chunk(rewards: tuple[float, ...] = (1.0, 2.0, 4.0), **more: Any) -> SingleAg
     return SingleAgentEpisode("e", **{**arguments, **more})
 
 
-def shown(episode: SingleAgentEpisode) -> tuple[SampleBatch, SampleBatch]:
+def shown(episode):
     batch = trajectory_columns(episode, logp=logp)
     return batch, sealed_copy(batch)
 
 
-def rewritten(batch: SampleBatch, before: SampleBatch) -> Rewrite:
+def rewritten(batch, before):
     rewrite = rewrite_of(batch, before=before)
     assert rewrite is not None
     return rewrite
 
 
-def test_columns_have_rllibs_names_and_one_row_per_step_without_look_back() -> None:
+def test_columns_have_rllibs_names_and_one_row_per_step_without_look_back():
     batch = trajectory_columns(chunk(terminated=True), logp=logp)
-    expected: dict[str, Any] = {
+    expected = {
         "obs": [[10, -1], [20, -2], [30, -3]],
         "new_obs": [[20, -2], [30, -3], [40, -4]],
         "actions": [1, 0, 1],
@@ -83,7 +76,7 @@ def test_columns_have_rllibs_names_and_one_row_per_step_without_look_back() -> N
     assert all_observations(batch).tolist() == [[10, -1], [20, -2], [30, -3], [40, -4]]
 
 
-def test_the_last_step_tells_how_the_episode_ended() -> None:
+def test_the_last_step_tells_how_the_episode_ended():
     for terminated, truncated in ((True, False), (False, True), (False, False)):
         episode = chunk(terminated=terminated, truncated=truncated)
         batch = trajectory_columns(episode, logp=logp)
@@ -91,7 +84,7 @@ def test_the_last_step_tells_how_the_episode_ended() -> None:
         assert batch["truncateds"].tolist() == [False, False, truncated]
 
 
-def test_columns_share_no_memory_with_the_episode() -> None:
+def test_columns_share_no_memory_with_the_episode():
     episode = chunk()
     batch = trajectory_columns(episode, logp=logp)
     batch["obs"][:] = 0.0
@@ -102,7 +95,7 @@ def test_columns_share_no_memory_with_the_episode() -> None:
     assert batch["obs"].base is not batch["new_obs"]
 
 
-def test_who_changes_nothing_rewrites_nothing() -> None:
+def test_who_changes_nothing_rewrites_nothing():
     batch, before = shown(chunk(rewards=(math.nan, 2.0)))
     batch["rewards"] = batch["rewards"].copy()
     batch["obs"] += 0.0
@@ -110,7 +103,7 @@ def test_who_changes_nothing_rewrites_nothing() -> None:
 
 
 @pytest.mark.parametrize("as_numpy", [False, True])
-def test_every_change_is_written_into_the_chunk_and_nothing_else(as_numpy: bool) -> None:
+def test_every_change_is_written_into_the_chunk_and_nothing_else(as_numpy):
     episode = chunk()
     batch, before = shown(episode)
     batch["obs"][1] = [7.0, 7.0]
@@ -143,7 +136,7 @@ def test_every_change_is_written_into_the_chunk_and_nothing_else(as_numpy: bool)
     assert episode.get_observations(lookback, neg_index_as_lookback=True).tolist() == [[0, 0]]
 
 
-def test_changes_inside_an_info_are_the_episodes_own() -> None:
+def test_changes_inside_an_info_are_the_episodes_own():
     episode = chunk()
     batch, before = shown(episode)
     batch["infos"][0]["late"] = True
@@ -151,7 +144,7 @@ def test_changes_inside_an_info_are_the_episodes_own() -> None:
     assert episode.get_infos(1) == {"t": 2, "late": True}
 
 
-def test_only_what_changed_becomes_an_output() -> None:
+def test_only_what_changed_becomes_an_output():
     batch, before = shown(chunk())
     batch["rewards"] *= 2.0
     rewrite = rewritten(batch, before)
@@ -167,9 +160,7 @@ finite = st.floats(-1e6, 1e6)
     paid=st.lists(finite, min_size=1, max_size=6),
     data=st.data(),
 )
-def test_the_return_stays_what_the_env_paid_to_the_last_bit(
-    before: list[float], paid: list[float], data: st.DataObject
-) -> None:
+def test_the_return_stays_what_the_env_paid_to_the_last_bit(before, paid, data):
     episode = SingleAgentEpisode("e", observations=[0.0])
     for reward in before:
         episode.add_env_step(0.0, 0, reward)
@@ -187,7 +178,7 @@ def test_the_return_stays_what_the_env_paid_to_the_last_bit(
         assert form.get_rewards().tolist() == batch["rewards"].tolist()
 
 
-def test_an_observation_may_be_changed_where_it_is_seen_before_or_after_a_step() -> None:
+def test_an_observation_may_be_changed_where_it_is_seen_before_or_after_a_step():
     for column, row in (("obs", 1), ("new_obs", 0)):
         batch, before = shown(chunk())
         batch[column][row] = [5.0, 5.0]
@@ -200,7 +191,7 @@ def test_an_observation_may_be_changed_where_it_is_seen_before_or_after_a_step()
     assert rewritten(batch, before).observations[:, 0].tolist() == [5, 10, 15, 20]
 
 
-def test_an_observation_that_was_changed_in_two_ways_is_refused() -> None:
+def test_an_observation_that_was_changed_in_two_ways_is_refused():
     batch, before = shown(chunk())
     batch["obs"][1] = 5.0
     batch["new_obs"][0] = 6.0
@@ -208,7 +199,7 @@ def test_an_observation_that_was_changed_in_two_ways_is_refused() -> None:
         rewrite_of(batch, before=before)
 
 
-def test_nested_observations_are_rewritten_part_by_part() -> None:
+def test_nested_observations_are_rewritten_part_by_part():
     observations = [{"a": np.array([t], np.float32), "b": (t, np.zeros(2))} for t in range(3)]
     episode = SingleAgentEpisode(
         "e", observations=observations, actions=[0, 1], rewards=[1.0, 1.0], len_lookback_buffer=0
@@ -226,7 +217,7 @@ def test_nested_observations_are_rewritten_part_by_part() -> None:
 
 
 @pytest.mark.parametrize("column", sorted(FIXED))
-def test_what_tells_what_happened_can_only_be_read(column: str) -> None:
+def test_what_tells_what_happened_can_only_be_read(column):
     batch, before = shown(chunk())
     with pytest.raises(ValueError, match="read-only"):
         batch[column][0] = batch[column][1]
@@ -237,7 +228,7 @@ def test_what_tells_what_happened_can_only_be_read(column: str) -> None:
         rewrite_of(batch, before=before)
 
 
-def test_the_copy_from_before_is_read_only() -> None:
+def test_the_copy_from_before_is_read_only():
     _, before = shown(chunk())
     with pytest.raises(ValueError, match="read-only"):
         before["rewards"][0] = 5.0
@@ -260,21 +251,21 @@ def test_the_copy_from_before_is_read_only() -> None:
         ("mine", 3.0, "'mine' is float now"),
     ],
 )
-def test_what_cannot_be_learnt_from_is_named(column: str, given: Any, words: str) -> None:
+def test_what_cannot_be_learnt_from_is_named(column, given, words):
     batch, before = shown(chunk())
     batch[column] = given
     with pytest.raises(EpisodeError, match=words):
         rewrite_of(batch, before=before)
 
 
-def test_a_column_that_was_removed_is_named() -> None:
+def test_a_column_that_was_removed_is_named():
     batch, before = shown(chunk())
     del batch["action_logp"]
     with pytest.raises(EpisodeError, match="'action_logp' was removed"):
         rewrite_of(batch, before=before)
 
 
-def test_values_alone_cannot_be_rewritten() -> None:
+def test_values_alone_cannot_be_rewritten():
     batch, _ = shown(chunk())
     for name in ("vf_preds", "advantages", "value_targets"):
         batch[name] = np.zeros(3)
@@ -286,12 +277,12 @@ def test_values_alone_cannot_be_rewritten() -> None:
     assert set(rewritten(batch, before).outputs) == {"advantages"}
 
 
-def test_steps_that_no_module_chose_have_no_probabilities() -> None:
+def test_steps_that_no_module_chose_have_no_probabilities():
     batch = trajectory_columns(chunk(extra_model_outputs=None), logp=logp)
     assert not {"action_logp", "action_prob", "action_dist_inputs"} & batch.keys()
 
 
-def test_the_observation_of_a_single_step_may_be_changed() -> None:
+def test_the_observation_of_a_single_step_may_be_changed():
     episode = chunk()
     first = episode[:1]
     batch = trajectory_columns(first, logp=logp)

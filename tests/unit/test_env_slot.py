@@ -1,10 +1,6 @@
 """A slot: its assignments, its episode numbers, its position, and the way back to it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ from trainer_toolkit.plain_classes import from_plain, to_plain
 SEED = 123
 
 
-def new_slot(env: Any = None, *, keeps_actions: bool = False) -> EnvSlot:
+def new_slot(env=None, *, keeps_actions=False):
     env = CountdownEnv({"min_length": 9}) if env is None else env
     seat = Seat(0, root_seed=0, role=Role.TRAINING)
     module = RLModuleSpec(None, env.observation_space, env.action_space).build()
@@ -29,14 +25,14 @@ def new_slot(env: Any = None, *, keeps_actions: bool = False) -> EnvSlot:
     return EnvSlot(0, env, seat, keeps_actions=keeps_actions)
 
 
-def begin(slot: EnvSlot, seed: int = SEED) -> None:
+def begin(slot, seed=SEED):
     slot.begin(SingleAgentEpisode(f"training-0-{slot.episode_number}"), seed)
     assert slot.episode is not None
     slot.observation, infos = slot.reset()
     slot.episode.add_env_reset(slot.observation, infos)
 
 
-def play(slot: EnvSlot, *actions: int) -> None:
+def play(slot, *actions):
     for action in actions:
         assert slot.episode is not None
         slot.seat.noise.next_row()
@@ -46,16 +42,14 @@ def play(slot: EnvSlot, *actions: int) -> None:
         )
 
 
-def cut(slot: EnvSlot, *, keep_chunk: bool = False) -> None:
+def cut(slot, *, keep_chunk=False):
     chunk = slot.cut(1)
     assert chunk is not None
     chunk.to_numpy()
     slot.remember(chunk, keep_chunk=keep_chunk)
 
 
-def position_after(
-    slot: EnvSlot, *chunks: tuple[int, ...], keep_chunk: bool = False
-) -> SlotPosition:
+def position_after(slot, *chunks, keep_chunk=False):
     """The whole position after some chunks, as the main process puts it together."""
     whole = SlotPosition(slot.episode_number)
     for actions in chunks:
@@ -65,7 +59,7 @@ def position_after(
     return whole
 
 
-def unchanged(action: Any) -> Any:
+def unchanged(action):
     return action
 
 
@@ -77,9 +71,7 @@ def unchanged(action: Any) -> Any:
         (Assignment(0, num_episodes=0), 0),
     ],
 )
-def test_an_assignment_is_finished_after_exactly_its_steps(
-    assignment: Assignment, finished_after: int
-) -> None:
+def test_an_assignment_is_finished_after_exactly_its_steps(assignment, finished_after):
     slot = new_slot()
     slot.assign(assignment)
     for _ in range(finished_after):
@@ -88,7 +80,7 @@ def test_an_assignment_is_finished_after_exactly_its_steps(
     assert slot.has_finished
 
 
-def test_whole_episodes_are_played_to_their_end_after_the_steps() -> None:
+def test_whole_episodes_are_played_to_their_end_after_the_steps():
     slot = new_slot()
     slot.assign(Assignment(0, num_env_steps=1, whole_episodes=True))
     begin(slot)
@@ -98,7 +90,7 @@ def test_whole_episodes_are_played_to_their_end_after_the_steps() -> None:
     assert slot.has_finished
 
 
-def test_episodes_are_numbered_one_by_one_and_tickets_by_their_stride() -> None:
+def test_episodes_are_numbered_one_by_one_and_tickets_by_their_stride():
     slot = new_slot()
     slot.assign(Assignment(0, num_episodes=2))
     for number in (0, 1):
@@ -113,14 +105,14 @@ def test_episodes_are_numbered_one_by_one_and_tickets_by_their_stride() -> None:
     assert slot.episode_number == 8
 
 
-def test_between_two_episodes_a_position_is_a_number() -> None:
+def test_between_two_episodes_a_position_is_a_number():
     slot = new_slot()
     begin(slot)
     slot.finish()
     assert slot.take_position() == SlotPosition(1)
 
 
-def test_a_position_tells_only_what_is_new_and_is_put_together_again() -> None:
+def test_a_position_tells_only_what_is_new_and_is_put_together_again():
     slot = new_slot()
     begin(slot)
     play(slot, 1, 0)
@@ -139,7 +131,7 @@ def test_a_position_tells_only_what_is_new_and_is_put_together_again() -> None:
     assert whole.env_seed == SEED
 
 
-def test_a_position_is_the_same_after_a_way_through_plain_data() -> None:
+def test_a_position_is_the_same_after_a_way_through_plain_data():
     slot = new_slot()
     begin(slot)
     whole = position_after(slot, (1, 0), (1,), keep_chunk=True)
@@ -148,7 +140,7 @@ def test_a_position_is_the_same_after_a_way_through_plain_data() -> None:
     assert isinstance(again.actions, tuple)
 
 
-def test_put_back_goes_on_exactly_like_the_slot_that_was_never_disturbed() -> None:
+def test_put_back_goes_on_exactly_like_the_slot_that_was_never_disturbed():
     slot, other = new_slot(), new_slot()
     begin(slot)
     whole = position_after(slot, (1, 0), (1,), keep_chunk=True)
@@ -168,7 +160,7 @@ def test_put_back_goes_on_exactly_like_the_slot_that_was_never_disturbed() -> No
     assert other.take_position().continues, "what the main process has is not sent again"
 
 
-def test_actions_are_decoded_on_the_way_back_as_they_were_before() -> None:
+def test_actions_are_decoded_on_the_way_back_as_they_were_before():
     slot = new_slot(ContinuousEnv())
     begin(slot)
     assert slot.episode is not None
@@ -179,25 +171,25 @@ def test_actions_are_decoded_on_the_way_back_as_they_were_before() -> None:
     whole = slot.take_position()
     other = new_slot(ContinuousEnv())
     assert other.put_back(whole, 0, lambda a: 2.0 * a)
-    assert np.concatenate(other.env.unwrapped.received).tolist() == [0.5]  # type: ignore[attr-defined]
+    assert np.concatenate(other.env.unwrapped.received).tolist() == [0.5]
 
 
 class _Longer(CountdownEnv):
     """Another env than the one that was recorded, with other noise."""
 
-    def noise(self) -> float:
+    def noise(self):
         return super().noise() / 2.0
 
 
 class _Ends(CountdownEnv):
     """Ends earlier than what was recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__({"min_length": 2, "max_length": 2})
 
 
 @pytest.mark.parametrize("make_other", [UnseededEnv, _Longer, _Ends])
-def test_an_env_that_does_not_reproduce_is_noticed(make_other: Callable[[], Any]) -> None:
+def test_an_env_that_does_not_reproduce_is_noticed(make_other):
     slot = new_slot()
     begin(slot)
     whole = position_after(slot, (1, 0, 1))
@@ -208,7 +200,7 @@ def test_an_env_that_does_not_reproduce_is_noticed(make_other: Callable[[], Any]
     assert other.episode_number == 1, "the next episode has a fresh number"
 
 
-def test_negative_control_an_observation_that_differs_in_one_bit_is_noticed() -> None:
+def test_negative_control_an_observation_that_differs_in_one_bit_is_noticed():
     slot = new_slot()
     begin(slot)
     whole = position_after(slot, (1, 0))
@@ -217,7 +209,7 @@ def test_negative_control_an_observation_that_differs_in_one_bit_is_noticed() ->
     assert not new_slot().put_back(whole, 0, unchanged)
 
 
-def test_put_back_between_two_episodes_needs_no_env() -> None:
+def test_put_back_between_two_episodes_needs_no_env():
     slot = new_slot()
     begin(slot)
     play(slot, 1)
@@ -226,18 +218,18 @@ def test_put_back_between_two_episodes_needs_no_env() -> None:
 
 
 @pytest.mark.parametrize("skip", [1, 50])
-def test_giving_up_an_episode_skips_numbers(skip: int) -> None:
+def test_giving_up_an_episode_skips_numbers(skip):
     slot = new_slot()
     begin(slot)
     whole = position_after(slot, (1,))
     assert whole.restarted(skip) == SlotPosition(skip)
 
 
-def test_a_position_that_follows_another_is_what_replace_makes() -> None:
+def test_a_position_that_follows_another_is_what_replace_makes():
     before = SlotPosition(3, 7, (1, 0), earlier_chunks=({"t": 1},))
     marks = {field.name: f"value of {field.name}" for field in fields(SlotPosition)}
     after = replace(
-        SlotPosition(**marks),  # type: ignore[arg-type]
+        SlotPosition(**marks),
         actions=(1,),
         earlier_chunks=({"t": 2},),
         continues=True,

@@ -1,10 +1,7 @@
 """The state of an env through its wrappers: what is taken, what is given back, what is refused."""
 
-from __future__ import annotations
-
 import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -24,10 +21,10 @@ from trainer_toolkit.trees import same
 class Remembering(CountdownEnv):
     """A CountdownEnv with a state; its noise comes from `np_random`, which is not part of it."""
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"length": self.length, "steps": self.steps, "mixture": self._mixture}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.length, self.steps, self._mixture = (state[key] for key in state)
 
 
@@ -43,29 +40,29 @@ class Picture(TargetEnv):
     env_state_attributes = ("steps", "_place", "_target", "_first_distance")
 
 
-def countdown(length: int = 40) -> Remembering:
+def countdown(length=40):
     return Remembering({"min_length": length, "max_length": length})
 
 
-def time_limited() -> Any:
+def time_limited():
     env = countdown()
     env.spec = EnvSpec("Countdown-v0", max_episode_steps=23)  # TimeAwareObservation looks there
     return wrappers.TimeLimit(env, 23)
 
 
-def picture() -> Any:
+def picture():
     return Picture({"size": 4, "max_steps": 30})
 
 
-def continuous() -> Any:
+def continuous():
     return Continuous({"num_steps": 30})
 
 
-def half(observation: Any) -> Any:
+def half(observation):
     return observation / 2
 
 
-WRAPPED: dict[str, Callable[[], Any]] = {
+WRAPPED = {
     "none": countdown,
     "declared": lambda: Declaring({"min_length": 20, "max_length": 40}),
     "its own generator": lambda: RestlessEnv({"min_length": 20, "max_length": 40}),
@@ -112,22 +109,22 @@ WRAPPED: dict[str, Callable[[], Any]] = {
 }
 
 
-def state_of(env: Any) -> EnvState:
+def state_of(env):
     state = EnvState.of(env)
     assert state is not None
     return state
 
 
-def taken(env: Any) -> bytes:
+def taken(env):
     state = state_of(env).take()
     assert state is not None
     return state
 
 
-def played(env: Any, num_steps: int, *, seed: int = 7) -> list[tuple[Any, ...]]:
+def played(env, num_steps, *, seed=7):
     """Answers to random actions, with resets where episodes end; infos without times."""
     env.action_space.seed(seed)
-    answers: list[tuple[Any, ...]] = []
+    answers = []
     for number in range(num_steps):
         observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
         counted = {key: info["episode"][key] for key in "rl"} if "episode" in info else {}
@@ -141,7 +138,7 @@ def played(env: Any, num_steps: int, *, seed: int = 7) -> list[tuple[Any, ...]]:
 
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")
 @pytest.mark.parametrize("name", WRAPPED)
-def test_a_fresh_env_goes_on_exactly_from_a_state(name: str) -> None:
+def test_a_fresh_env_goes_on_exactly_from_a_state(name):
     env, other = WRAPPED[name](), WRAPPED[name]()
     env.reset(seed=3)
     played(env, 8)
@@ -153,7 +150,7 @@ def test_a_fresh_env_goes_on_exactly_from_a_state(name: str) -> None:
     assert taken(other) == taken(env)
 
 
-def test_a_time_limit_cuts_at_the_right_step() -> None:
+def test_a_time_limit_cuts_at_the_right_step():
     env, other = time_limited(), time_limited()
     env.reset(seed=3)
     played(env, 20)
@@ -163,7 +160,7 @@ def test_a_time_limit_cuts_at_the_right_step() -> None:
     assert ends == [False, False, True]
 
 
-def test_every_wrapper_of_gymnasium_is_known_or_left_out_on_purpose() -> None:
+def test_every_wrapper_of_gymnasium_is_known_or_left_out_on_purpose():
     # Conversions need other libraries, and AtariPreprocessing an emulator: those are replayed.
     left_out = {"AtariPreprocessing", "ArrayConversion", "JaxToNumpy", "JaxToTorch"}
     left_out |= {"NumpyToTorch", "vector"}
@@ -175,7 +172,7 @@ def test_every_wrapper_of_gymnasium_is_known_or_left_out_on_purpose() -> None:
     assert unknown == set()
 
 
-def bare(wrapper_class: Any) -> Any:
+def bare(wrapper_class):
     """A wrapper around an env with a state, without its constructor's demands."""
     wrapper = wrapper_class.__new__(wrapper_class)
     gym.Wrapper.__init__(wrapper, countdown())
@@ -184,7 +181,7 @@ def bare(wrapper_class: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["gravity", "spec.entry_point", "unwrapped.length", "length"])
-def test_a_state_sets_no_other_attributes_than_those_that_are_remembered(name: str) -> None:
+def test_a_state_sets_no_other_attributes_than_those_that_are_remembered(name):
     env = Declaring()
     env.spec = EnvSpec("Declared-v0", entry_point="known:Env")
     env.reset(seed=3)
@@ -200,22 +197,22 @@ def test_a_state_sets_no_other_attributes_than_those_that_are_remembered(name: s
     assert taken(env) == known
 
 
-def test_a_state_is_plain_data_that_does_not_change_with_the_env() -> None:
+def test_a_state_is_plain_data_that_does_not_change_with_the_env():
     class Sharing(Remembering):
-        def reset(self, **options: Any) -> Any:
+        def reset(self, **options):
             self.numbers = np.zeros(2)
             return super().reset(**options)
 
-        def get_state(self) -> Any:
+        def get_state(self):
             return {"numbers": self.numbers}
 
-        def set_state(self, state: Any) -> None:
+        def set_state(self, state):
             self.numbers = state["numbers"]
 
     env = wrappers.TimeLimit(Sharing(), 9)
     env.reset(seed=1)
     state = taken(env)
-    env.unwrapped.numbers += 1.0  # type: ignore[attr-defined]
+    env.unwrapped.numbers += 1.0
     assert decode(state)["layers"][0] == ["TimeLimit", {"_elapsed_steps": 0}]
     assert decode(state)["layers"][1][1]["numbers"].tolist() == [0.0, 0.0]
     assert decode(state)["np_random"] == env.unwrapped.np_random.bit_generator.state
@@ -235,28 +232,28 @@ class Transparent(gym.Wrapper[Any, Any, Any, Any]):
 class Answering(gym.Wrapper[Any, Any, Any, Any]):
     """Takes the state of an env that has no methods for it."""
 
-    def get_state(self) -> Any:
-        env: Any = self.unwrapped
+    def get_state(self):
+        env = self.unwrapped
         return [env.length, env.steps, env._mixture]
 
-    def set_state(self, state: Any) -> None:
-        env: Any = self.unwrapped
+    def set_state(self, state):
+        env = self.unwrapped
         env.length, env.steps, env._mixture = state
 
 
 class TwoArguments(CountdownEnv):
-    def get_state(self) -> Any:
+    def get_state(self):
         return 0
 
-    def set_state(self, qpos: Any, qvel: Any) -> None:
+    def set_state(self, qpos, qvel):
         pass
 
 
 class NeedsAnArgument(CountdownEnv):
-    def get_state(self, key: str) -> Any:
+    def get_state(self, key):
         return key
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         pass
 
 
@@ -284,9 +281,7 @@ class OwnTimeLimit(wrappers.TimeLimit[Any, Any]):
         (lambda: Transparent(CountdownEnv()), "nothing is known of the state of CountdownEnv"),
     ],
 )
-def test_what_is_unknown_is_not_taken_and_told_only_where_somebody_expects_it(
-    make: Callable[[], Any], why: str
-) -> None:
+def test_what_is_unknown_is_not_taken_and_told_only_where_somebody_expects_it(make, why):
     env = make()
     assert EnvState.of(env) is None
     told = why_no_env_state(env)
@@ -304,7 +299,7 @@ def test_what_is_unknown_is_not_taken_and_told_only_where_somebody_expects_it(
         lambda: Transparent(wrappers.TimeLimit(countdown(), 30)),
     ],
 )
-def test_a_wrapper_can_answer_for_what_is_inside(make: Callable[[], Any]) -> None:
+def test_a_wrapper_can_answer_for_what_is_inside(make):
     env, other = make(), make()
     env.reset(seed=3)
     played(env, 2)
@@ -318,12 +313,12 @@ def test_a_wrapper_can_answer_for_what_is_inside(make: Callable[[], Any]) -> Non
 
 
 class NotPlain(Remembering):
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"generator": random.Random(1)}
 
 
 class Raising(Remembering):
-    def get_state(self) -> Any:
+    def get_state(self):
         raise KeyError("lost")
 
 
@@ -339,7 +334,7 @@ class Undeclared(CountdownEnv):
         (Undeclared(), r"the attributes of Undeclared raised AttributeError.*nowhere"),
     ],
 )
-def test_a_state_that_cannot_be_taken_is_told(env: Any, trouble: str) -> None:
+def test_a_state_that_cannot_be_taken_is_told(env, trouble):
 
     env.reset(seed=1)
     state = state_of(env)
@@ -348,12 +343,12 @@ def test_a_state_that_cannot_be_taken_is_told(env: Any, trouble: str) -> None:
 
 
 class Forgetting(Remembering):
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.length, self._mixture = state["length"], state["mixture"]
 
 
 class Refusing(Remembering):
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         raise ValueError("not like this")
 
 
@@ -364,7 +359,7 @@ class Refusing(Remembering):
         (Refusing({"min_length": 9}), r"Refusing.set_state\(\) raised ValueError: not like this"),
     ],
 )
-def test_a_state_that_is_not_taken_back_is_told(env: Any, trouble: str) -> None:
+def test_a_state_that_is_not_taken_back_is_told(env, trouble):
 
     env.reset(seed=1)
     played(env, 3)
@@ -388,7 +383,7 @@ def test_a_state_that_is_not_taken_back_is_told(env: Any, trouble: str) -> None:
         7,
     ],
 )
-def test_a_state_of_other_layers_or_of_nothing_is_refused_untouched(saved: Any) -> None:
+def test_a_state_of_other_layers_or_of_nothing_is_refused_untouched(saved):
     env = countdown()
     env.reset(seed=1)
     state, before = state_of(env), taken(env)
@@ -400,7 +395,7 @@ def test_a_state_of_other_layers_or_of_nothing_is_refused_untouched(saved: Any) 
 @pytest.mark.parametrize(
     "generator", [{"bit_generator": "os"}, {"bit_generator": "PCG64", "state": 1}, 5]
 )
-def test_a_generator_that_is_none_is_refused(generator: Any) -> None:
+def test_a_generator_that_is_none_is_refused(generator):
     env = countdown()
     env.reset(seed=1)
     state = decode(taken(env)) | {"np_random": generator}
@@ -409,7 +404,7 @@ def test_a_generator_that_is_none_is_refused(generator: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.Philox, np.random.SFC64])
-def test_any_generator_of_numpy_is_taken_along(kind: Any) -> None:
+def test_any_generator_of_numpy_is_taken_along(kind):
     env, other = countdown(), countdown()
     env.reset(seed=1)
     env.np_random = np.random.Generator(kind(5))
@@ -419,7 +414,7 @@ def test_any_generator_of_numpy_is_taken_along(kind: Any) -> None:
     assert same(played(other, 20), played(env, 20))
 
 
-def test_the_generator_stays_the_object_that_others_hold() -> None:
+def test_the_generator_stays_the_object_that_others_hold():
     env = countdown()
     env.reset(seed=1)
     held = env.np_random

@@ -1,11 +1,7 @@
 """Every way to say which env is meant, and what an env is told when it is made."""
 
-from __future__ import annotations
-
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import cloudpickle
 import gymnasium
@@ -21,7 +17,7 @@ from trainer.testing.envs import CorridorEnv, CountdownEnv
 
 
 @pytest.fixture
-def gymnasium_id() -> Iterator[str]:
+def gymnasium_id():
     """An id that only this process knows, with a class as entry point."""
     name = "OnlyHere-v0"
     register_gymnasium_id(name, entry_point=lambda **settings: CountdownEnv(settings))
@@ -30,16 +26,16 @@ def gymnasium_id() -> Iterator[str]:
 
 
 class EnvWithoutArgument(CountdownEnv):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__({"max_length": 7})
 
 
 class KeywordEnv(CountdownEnv):
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings):
         super().__init__(settings)
 
 
-def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) -> Any:
+def made(env, env_config=None, **place):
     arguments = {
         "worker_index": 2,
         "vector_index": 1,
@@ -61,23 +57,23 @@ def made(env: Any, env_config: Mapping[str, Any] | None = None, **place: Any) ->
     ],
     ids=["class", "lambda", "dotted path", "class without argument", "callable without argument"],
 )
-def test_callables_and_paths_make_envs(env: Any, expected: type) -> None:
+def test_callables_and_paths_make_envs(env, expected):
     assert type(made(env)[0]) is expected
 
 
-def test_a_gymnasium_id_gets_env_config_as_keyword_arguments() -> None:
+def test_a_gymnasium_id_gets_env_config_as_keyword_arguments():
     env, context = made("CartPole-v1", {"sutton_barto_reward": True})
     assert env.spec.id == "CartPole-v1"
     assert env.spec.kwargs["sutton_barto_reward"] is True
     assert context == {"sutton_barto_reward": True}
 
 
-def test_a_gymnasium_spec_makes_its_env() -> None:
+def test_a_gymnasium_spec_makes_its_env():
     assert made(gymnasium.spec("CartPole-v1"))[0].spec.id == "CartPole-v1"
     assert isinstance(gymnasium.spec("CartPole-v1"), EnvSpec)
 
 
-def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id: str) -> None:
+def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id):
     packed = cloudpickle.dumps(make_env_factory(gymnasium_id, {"max_length": 5}, source=PROGRAM))
     del gymnasium.registry[gymnasium_id]
     factory = pickle.loads(packed)
@@ -87,7 +83,7 @@ def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id: st
 
 
 @pytest.fixture
-def id_of_main(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def id_of_main(monkeypatch):
     """An id as scripts register it: its entry point is a name in `__main__`."""
     own = type("OfTheScript", (KeywordEnv,), {"__module__": "__main__"})
     monkeypatch.setattr(sys.modules["__main__"], "OfTheScript", own, raising=False)
@@ -97,9 +93,7 @@ def id_of_main(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     del gymnasium.registry[name]
 
 
-def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(
-    id_of_main: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(id_of_main, monkeypatch):
     packed = cloudpickle.dumps(make_env_factory(id_of_main, {"max_length": 5}, source=PROGRAM))
     monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")  # as in a worker
     env, _ = cloudpickle.loads(packed).make(
@@ -110,9 +104,7 @@ def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(
     assert gymnasium.spec(id_of_main).entry_point == "__main__:OfTheScript", "not ours to change"
 
 
-def test_an_id_registered_with_a_class_that_is_not_there_is_told(
-    id_of_main: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_registered_with_a_class_that_is_not_there_is_told(id_of_main, monkeypatch):
     monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")
     with pytest.raises(
         EnvCreationError, match=r"there is no 'OfTheScript' in '__main__'. Pass the"
@@ -120,9 +112,7 @@ def test_an_id_registered_with_a_class_that_is_not_there_is_told(
         make_env_factory(id_of_main, {}, source=PROGRAM)
 
 
-def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(monkeypatch):
     monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     assert made("CartPole-v1")[0].spec.id == "CartPole-v1"
     register_env("CartPole-v1", lambda context: CorridorEnv(context))
@@ -131,9 +121,7 @@ def test_a_registered_name_makes_its_env_and_is_found_before_gymnasiums(
     assert type(made("CartPole-v1")[0]) is CountdownEnv, "a name that is taken is given anew"
 
 
-def test_a_registered_name_needs_no_registry_where_it_arrives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_registered_name_needs_no_registry_where_it_arrives(monkeypatch):
     monkeypatch.setattr("trainer.envs.env_factory._CREATORS", {})
     register_env("registered here", CorridorEnv)
     packed = cloudpickle.dumps(make_env_factory("registered here", {}, source=PROGRAM))
@@ -144,16 +132,16 @@ def test_a_registered_name_needs_no_registry_where_it_arrives(
     assert factory.name == "registered here"
 
 
-def test_registering_something_that_cannot_be_called_is_refused() -> None:
+def test_registering_something_that_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match=r"got a dict; expected a callable.*register_env\('mine'"):
-        register_env("mine", {})  # type: ignore[arg-type]
+        register_env("mine", {})
 
 
-def test_every_sub_env_gets_a_context_of_its_own_with_its_place() -> None:
+def test_every_sub_env_gets_a_context_of_its_own_with_its_place():
     env_config = {"nested": {"a": [1]}}
-    seen: list[EnvContext] = []
+    seen = []
 
-    def create(context: EnvContext) -> CountdownEnv:
+    def create(context):
         seen.append(context)
         context["nested"]["a"].append(2)
         return CountdownEnv()
@@ -168,7 +156,7 @@ def test_every_sub_env_gets_a_context_of_its_own_with_its_place() -> None:
     assert env_config == {"nested": {"a": [1]}}
 
 
-def test_a_context_keeps_its_place_when_it_is_copied_or_pickled() -> None:
+def test_a_context_keeps_its_place_when_it_is_copied_or_pickled():
     context = EnvContext({"a": 1}, 2, 3, True, 4, True, is_evaluation=True, unique_index=5)
     for other in (context.copy_with_overrides(), pickle.loads(pickle.dumps(context))):
         assert other == {"a": 1}
@@ -184,7 +172,7 @@ def test_a_context_keeps_its_place_when_it_is_copied_or_pickled() -> None:
 
 
 class RaisingEnv(CountdownEnv):
-    def __init__(self, env_config: Mapping[str, Any]) -> None:
+    def __init__(self, env_config):
         raise OSError("no such level")
 
 
@@ -202,26 +190,24 @@ class RaisingEnv(CountdownEnv):
     ],
     ids=["misspelt", "no module", "no attribute", "number", "raises", "no env", "unknown argument"],
 )  # fmt: skip
-def test_what_means_no_env_is_told_with_what_would(
-    env: Any, env_config: dict[str, Any], expected: str
-) -> None:
+def test_what_means_no_env_is_told_with_what_would(env, env_config, expected):
     with pytest.raises(EnvCreationError, match=expected):
         made(env, env_config)
 
 
-def test_the_error_of_a_creator_is_the_cause() -> None:
+def test_the_error_of_a_creator_is_the_cause():
     with pytest.raises(EnvCreationError) as raised:
         made(RaisingEnv)
     assert isinstance(raised.value.__cause__, OSError)
 
 
-def _creator_with_defaults(context: Any = None) -> CountdownEnv:
+def _creator_with_defaults(context=None):
     assert isinstance(context, EnvContext), "an optional argument gets the context, too"
     return CountdownEnv(context)
 
 
 class _CallableObject:
-    def __call__(self, context: EnvContext) -> CountdownEnv:
+    def __call__(self, context):
         return CountdownEnv(context)
 
 
@@ -229,29 +215,29 @@ class _CallableObject:
     ("create", "name"),
     [(_creator_with_defaults, "_creator_with_defaults"), (_CallableObject(), "_CallableObject")],
 )
-def test_creators_are_called_by_name_in_messages(create: Callable[..., Any], name: str) -> None:
+def test_creators_are_called_by_name_in_messages(create, name):
     assert make_env_factory(create, {}, source=PROGRAM).name == name
     assert made(create, {"min_length": 4})[0].min_length == 4
 
 
-def _not_here() -> Any:
+def _not_here():
     raise ModuleNotFoundError("No module named 'elsewhere'")
 
 
 class _OfAModuleThatIsNotHere:
     """An entry point that can be packed, and not unpacked."""
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
+    def __reduce__(self):
         return _not_here, ()
 
-    def __call__(self, **_: Any) -> Any:
+    def __call__(self, **_):
         return CountdownEnv()
 
 
-def test_a_registration_that_cannot_be_loaded_spoils_no_other_one() -> None:
+def test_a_registration_that_cannot_be_loaded_spoils_no_other_one():
     ids = ("Elsewhere-v0", "Here-v0")
     try:
-        points: list[Any] = [_OfAModuleThatIsNotHere(), CountdownEnv]
+        points = [_OfAModuleThatIsNotHere(), CountdownEnv]
         for env_id, point in zip(ids, points, strict=True):
             gymnasium.register(env_id, entry_point=point)
         packed = packed_registrations()

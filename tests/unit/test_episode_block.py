@@ -1,10 +1,6 @@
 """Chunks that travel together, and what a learner makes of them."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ OBSERVATIONS = spaces.Box(-9.0, 9.0, (3,), np.float32)
 ACTIONS = spaces.Discrete(4)
 
 
-def chunk(number: int, *, length: int, lookback: int = 0) -> SingleAgentEpisode:
+def chunk(number, *, length, lookback=0):
     """A chunk as a runner hands it out; it goes on from others if it has look-back."""
     rng = np.random.default_rng(number)
     total = length + lookback
@@ -44,7 +40,7 @@ def chunk(number: int, *, length: int, lookback: int = 0) -> SingleAgentEpisode:
     return episode
 
 
-def chunks() -> list[SingleAgentEpisode]:
+def chunks():
     return [
         chunk(0, length=5, lookback=2),
         chunk(1, length=1),
@@ -53,19 +49,18 @@ def chunks() -> list[SingleAgentEpisode]:
     ]
 
 
-def travelled(episodes: list[Any]) -> tuple[Any, ...]:
-    arrived: tuple[Any, ...] = pickle.loads(pickle.dumps(TravellingEpisodes(episodes)))
-    return arrived
+def travelled(episodes):
+    return pickle.loads(pickle.dumps(TravellingEpisodes(episodes)))
 
 
-def learnt_from(episodes: Any) -> bytes:
+def learnt_from(episodes):
     columns = columns_from_episodes(episodes, encoder=ObservationEncoder(OBSERVATIONS))
     names = ("observations", "actions", "action_logp", "action_dist_inputs", "rewards")
     more = ("terminateds", "lengths", "is_terminated")
     return encode({name: getattr(columns, name) for name in (*names, *more)})
 
 
-def test_chunks_arrive_as_they_were() -> None:
+def test_chunks_arrive_as_they_were():
     sent, arrived = chunks(), travelled(chunks())
     assert row_sources(arrived) is not None
     for before, after in zip(sent, arrived, strict=True):
@@ -76,7 +71,7 @@ def test_chunks_arrive_as_they_were() -> None:
         after.validate()
 
 
-def test_a_learner_gets_the_same_bytes_from_rows_and_from_chunks() -> None:
+def test_a_learner_gets_the_same_bytes_from_rows_and_from_chunks():
     arrived, looked_at = travelled(chunks()), travelled(chunks())
     for episode in looked_at:
         assert episode.custom_data == {}
@@ -97,7 +92,7 @@ def test_a_learner_gets_the_same_bytes_from_rows_and_from_chunks() -> None:
         lambda one: one.to_lists(),
     ],
 )
-def test_what_a_block_cannot_hold_arrives_all_the_same(change: Callable[[Any], None]) -> None:
+def test_what_a_block_cannot_hold_arrives_all_the_same(change):
     sent = chunks()
     change(sent[2])
     for before, after in zip(sent, travelled(sent), strict=True):
@@ -105,7 +100,7 @@ def test_what_a_block_cannot_hold_arrives_all_the_same(change: Callable[[Any], N
         assert after.task == before.task
 
 
-def fragment() -> Fragment:
+def fragment():
     rng = np.random.default_rng(5)
     made = Fragment(np.zeros((2, 3), np.float32), num_rows=8)
     made.open_actions(np.zeros(2, np.int64), {"action_dist_inputs": np.zeros((2, 4), np.float32)})
@@ -117,7 +112,7 @@ def fragment() -> Fragment:
     return made
 
 
-def parts(source: Fragment) -> list[FragmentEpisode]:
+def parts(source):
     spans = [RowRange(0, 1, 2, 5), RowRange(0, 6, 6, 8), RowRange(1, 0, 0, 8)]
     return [
         FragmentEpisode.of(
@@ -130,7 +125,7 @@ def parts(source: Fragment) -> list[FragmentEpisode]:
     ]
 
 
-def test_parts_of_a_fragment_travel_without_being_filled() -> None:
+def test_parts_of_a_fragment_travel_without_being_filled():
     source = fragment()
     sent = parts(source)
     arrived = travelled(sent)
@@ -145,7 +140,7 @@ def test_parts_of_a_fragment_travel_without_being_filled() -> None:
     assert learnt_from(filled) == learnt_from(sent)
 
 
-def test_what_goes_on_after_a_cut_shares_no_memory_with_the_chunk() -> None:
+def test_what_goes_on_after_a_cut_shares_no_memory_with_the_chunk():
     source = fragment()
     tail, part = source.tail(8, 2, but={"action_logp"}), parts(source)[2]
     expected = part.cut(len_lookback_buffer=1)
@@ -168,7 +163,7 @@ def test_what_goes_on_after_a_cut_shares_no_memory_with_the_chunk() -> None:
     assert encode(resting.get_state()) == encode(expected.get_state())
 
 
-def test_a_chunk_that_is_kept_keeps_no_rows_of_others_alive() -> None:
+def test_a_chunk_that_is_kept_keeps_no_rows_of_others_alive():
     source = fragment()
     sent = parts(source)
     for kept in (sent[1], travelled(sent * 2)[1]):

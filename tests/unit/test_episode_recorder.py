@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging
 import pickle
 import random
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +28,7 @@ from tests.forgeries import damaged_bytes
 from trainer import MetricsLogger, SingleAgentEpisode
 
 
-def runner(*, in_evaluation: bool = False, seed: int | None = 7, version: int = 3) -> Any:
+def runner(*, in_evaluation=False, seed=7, version=3):
     return SimpleNamespace(
         config=SimpleNamespace(in_evaluation=in_evaluation),
         env_seed=lambda env_index: seed,
@@ -40,22 +36,15 @@ def runner(*, in_evaluation: bool = False, seed: int | None = 7, version: int = 
     )
 
 
-def vector(step: int) -> Any:
+def vector(step):
     return np.array([step, -step], np.float32)
 
 
-def nested(step: int) -> Any:
+def nested(step):
     return {"camera": np.full((2, 3), step, np.uint8), "state": (step, np.array([step / 2]))}
 
 
-def played(
-    cuts: Sequence[int] = (),
-    *,
-    steps: int = 6,
-    id_: str = "training-0-0",
-    observe: Any = vector,
-    to_numpy: bool = True,
-) -> list[SingleAgentEpisode]:
+def played(cuts=(), *, steps=6, id_="training-0-0", observe=vector, to_numpy=True):
     """The chunks of an ended episode that was cut after some of its steps."""
     episode = SingleAgentEpisode(id_=id_)
     episode.add_env_reset(observe(0), {})
@@ -75,7 +64,7 @@ def played(
     return [*chunks, episode]
 
 
-def end(recorder: Any, chunks: Sequence[Any], env_runner: Any = None) -> MetricsLogger:
+def end(recorder, chunks, env_runner=None):
     """Fires the end of an episode; returns what was logged."""
     logger = MetricsLogger()
     recorder.on_episode_end(
@@ -90,11 +79,11 @@ def end(recorder: Any, chunks: Sequence[Any], env_runner: Any = None) -> Metrics
     return logger
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_a_recorded_episode_holds_every_step_as_plain_arrays(tmp_path: Path) -> None:
+def test_a_recorded_episode_holds_every_step_as_plain_arrays(tmp_path):
     end(EpisodeRecorder(tmp_path, columns=["value"]), played())
     arrays = load_episode(tmp_path / "training-0-0.npz")
     assert list(arrays) == [
@@ -111,7 +100,7 @@ def test_a_recorded_episode_holds_every_step_as_plain_arrays(tmp_path: Path) -> 
     np.testing.assert_array_equal(arrays["extra/value"], [1, 2, 3, 4, 5, 6])
 
 
-def test_nested_observations_become_arrays_named_by_their_path(tmp_path: Path) -> None:
+def test_nested_observations_become_arrays_named_by_their_path(tmp_path):
     end(EpisodeRecorder(tmp_path), played(cuts=[2], observe=nested))
     arrays = load_episode(tmp_path / "training-0-0.npz")
     assert arrays["observations/camera"].shape == (7, 2, 3)
@@ -126,8 +115,8 @@ def test_nested_observations_become_arrays_named_by_their_path(tmp_path: Path) -
     cuts=st.sets(st.integers(1, 5)), is_nested=st.booleans(), to_numpy=st.booleans(),
 )  # fmt: skip
 def test_where_an_episode_was_cut_changes_no_byte_of_its_file(
-    tmp_path_factory: pytest.TempPathFactory, cuts: set[int], is_nested: bool, to_numpy: bool
-) -> None:
+    tmp_path_factory, cuts, is_nested, to_numpy
+):
     directory = tmp_path_factory.mktemp("recordings")
     observe = nested if is_nested else vector
     for name, chunks in (
@@ -139,7 +128,7 @@ def test_where_an_episode_was_cut_changes_no_byte_of_its_file(
     assert (directory / "cut").read_bytes() == (directory / "whole").read_bytes()
 
 
-def test_files_need_no_pickle_and_hold_no_time(tmp_path: Path) -> None:
+def test_files_need_no_pickle_and_hold_no_time(tmp_path):
     end(EpisodeRecorder(tmp_path), played())
     path = tmp_path / "training-0-0.npz"
     with zipfile.ZipFile(path) as archive:
@@ -153,12 +142,12 @@ def test_files_need_no_pickle_and_hold_no_time(tmp_path: Path) -> None:
     assert names(tmp_path) == ["training-0-0.npz"], "no temporary file is left"
 
 
-def test_an_unknown_seed_is_left_out(tmp_path: Path) -> None:
+def test_an_unknown_seed_is_left_out(tmp_path):
     end(EpisodeRecorder(tmp_path), played(), runner(seed=None))
     assert "seed" not in load_episode(tmp_path / "training-0-0.npz")
 
 
-def test_evaluation_files_tell_the_weights_that_acted(tmp_path: Path) -> None:
+def test_evaluation_files_tell_the_weights_that_acted(tmp_path):
     for version in (3, 4):
         evaluation = runner(in_evaluation=True, version=version)
         end(EpisodeRecorder(tmp_path), played(id_="evaluation-0-5"), evaluation)
@@ -176,30 +165,28 @@ def test_evaluation_files_tell_the_weights_that_acted(tmp_path: Path) -> None:
         (1, False, True, []),
     ],
 )
-def test_episodes_are_chosen_by_their_number_and_role(
-    every: int, evaluation: bool | None, in_evaluation: bool, expected: list[int]
-) -> None:
+def test_episodes_are_chosen_by_their_number_and_role(every, evaluation, in_evaluation, expected):
     choice = EpisodeChoice(every, evaluation)
     chosen = [n for n in range(7) if choice.includes(f"x-4-{n}", in_evaluation=in_evaluation)]
     assert chosen == expected
     assert choice.includes_role(in_evaluation=in_evaluation) is bool(expected)
 
 
-def test_ids_without_a_number_are_chosen_one_in_n() -> None:
+def test_ids_without_a_number_are_chosen_one_in_n():
     ids = [f"{number:x}q" for number in range(4000)]
     chosen = [id_ for id_ in ids if EpisodeChoice(10).includes(id_, in_evaluation=False)]
     assert 300 < len(chosen) < 500
     assert all(EpisodeChoice(1).includes(id_, in_evaluation=False) for id_ in ids)
 
 
-def test_a_predicate_sees_the_whole_episode_and_decides(tmp_path: Path) -> None:
+def test_a_predicate_sees_the_whole_episode_and_decides(tmp_path):
     recorder = EpisodeRecorder(tmp_path, chosen=lambda episode: episode.get_return() > 5)
     end(recorder, played(cuts=[3], steps=4, id_="training-0-1"))  # 0.5 + 1 + 1.5 + 2 = 5
     end(recorder, played(cuts=[3], steps=5, id_="training-0-2"))
     assert names(tmp_path) == ["training-0-2.npz"]
 
 
-def test_each_runner_keeps_its_newest_files(tmp_path: Path) -> None:
+def test_each_runner_keeps_its_newest_files(tmp_path):
     (tmp_path / "mine.txt").write_text("of the user")
     recorder, other = (EpisodeRecorder(tmp_path, max_episodes=2) for _ in range(2))
     for number in (0, 1, 1, 2):  # written again, a file does not count twice
@@ -209,7 +196,7 @@ def test_each_runner_keeps_its_newest_files(tmp_path: Path) -> None:
     assert names(tmp_path) == expected
 
 
-def test_state_is_what_was_written_and_not_where_to_write(tmp_path: Path) -> None:
+def test_state_is_what_was_written_and_not_where_to_write(tmp_path):
     recorder = EpisodeRecorder(tmp_path / "old", max_episodes=2)
     for number in range(2):
         end(recorder, played(id_=f"training-0-{number}"))
@@ -226,7 +213,7 @@ def test_state_is_what_was_written_and_not_where_to_write(tmp_path: Path) -> Non
         assert restored.get_state() == {"names": ["training-0-1.npz", "training-0-2.npz"]}
 
 
-def test_a_recorder_is_a_pattern_that_can_be_copied_and_sent(tmp_path: Path) -> None:
+def test_a_recorder_is_a_pattern_that_can_be_copied_and_sent(tmp_path):
     pattern = EpisodeRecorder(tmp_path, every=2, max_episodes=1)
     for twin in (copy.deepcopy(pattern), pickle.loads(pickle.dumps(pattern))):
         end(twin, played(id_="training-0-2"))
@@ -234,9 +221,7 @@ def test_a_recorder_is_a_pattern_that_can_be_copied_and_sent(tmp_path: Path) -> 
     assert names(tmp_path) == ["training-0-2.npz"]
 
 
-def test_a_failing_disk_is_logged_once_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_disk_is_logged_once_and_counted(tmp_path, caplog):
     recorder = EpisodeRecorder(tmp_path / "taken")
     (tmp_path / "taken").write_text("in the meantime, a file")
     with caplog.at_level(logging.WARNING):
@@ -250,13 +235,11 @@ def test_a_failing_disk_is_logged_once_and_counted(
     assert logged["episode_recorder"] == {"num_written": 1, "num_failed": 0}
 
 
-def test_a_write_that_fails_half_way_leaves_neither_half_nor_old_file_broken(
-    tmp_path: Path,
-) -> None:
+def test_a_write_that_fails_half_way_leaves_neither_half_nor_old_file_broken(tmp_path):
     files = RecordingFiles(tmp_path, recorder="r", max_episodes=None)
     files.write("a.npz", lambda path: path.write_text("old"), MetricsLogger())
 
-    def fails(path: Path) -> None:
+    def fails(path):
         path.write_text("half")
         raise OSError(28, "No space left on device")
 
@@ -267,16 +250,14 @@ def test_a_write_that_fails_half_way_leaves_neither_half_nor_old_file_broken(
         files.write("a.npz", lambda path: 1 / 0, MetricsLogger())
 
 
-def test_ids_that_are_no_file_names_are_escaped(tmp_path: Path) -> None:
+def test_ids_that_are_no_file_names_are_escaped(tmp_path):
     end(EpisodeRecorder(tmp_path / "in"), played(id_="../a/b:c"))
     assert names(tmp_path) == ["in"]
     (name,) = names(tmp_path / "in")
     assert str(load_episode(tmp_path / "in" / name)["id"]) == "../a/b:c"
 
 
-def test_a_relative_directory_is_meant_from_where_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_directory_is_meant_from_where_it_was_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recorder = EpisodeRecorder("here")
     monkeypatch.chdir("/")
@@ -297,22 +278,20 @@ def test_a_relative_directory_is_meant_from_where_it_was_given(
         ({"directory": 3, "every": 0, "max_episodes": -1, "columns": [3]}, ["4 problems"]),
     ],
 )
-def test_misuse_is_told_at_construction(
-    tmp_path: Path, arguments: dict[str, Any], words: list[str]
-) -> None:
+def test_misuse_is_told_at_construction(tmp_path, arguments, words):
     with pytest.raises(CallbackConfigError) as caught:
         EpisodeRecorder(**{"directory": tmp_path, **arguments})
     for word in words:
         assert word in str(caught.value)
 
 
-def test_a_file_in_the_place_of_the_directory_is_told_at_construction(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_is_told_at_construction(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CallbackConfigError, match="is a file; expected a directory"):
         EpisodeRecorder(tmp_path / "file")
 
 
-def test_a_column_that_does_not_exist_is_told_with_those_that_do(tmp_path: Path) -> None:
+def test_a_column_that_does_not_exist_is_told_with_those_that_do(tmp_path):
     with pytest.raises(ValueError, match=r"no extra output 'values'; it has 'value'"):
         end(EpisodeRecorder(tmp_path, columns=["values"]), played())
 
@@ -325,14 +304,12 @@ def test_a_column_that_does_not_exist_is_told_with_those_that_do(tmp_path: Path)
         (lambda step: {"a/b": 1, "a": {"b": 2}}, "two entries .* 'observations/a/b'"),
     ],
 )
-def test_what_is_no_plain_array_is_refused_by_name(
-    tmp_path: Path, observe: Any, words: str
-) -> None:
+def test_what_is_no_plain_array_is_refused_by_name(tmp_path, observe, words):
     with pytest.raises(ValueError, match=words):
         end(EpisodeRecorder(tmp_path), played(observe=observe, to_numpy=False))
 
 
-def test_load_episode_refuses_what_is_no_recording(tmp_path: Path) -> None:
+def test_load_episode_refuses_what_is_no_recording(tmp_path):
     np.save(tmp_path / "one.npy", np.arange(3))
     with pytest.raises(ValueError, match="a single array"):
         load_episode(tmp_path / "one.npy")
@@ -344,7 +321,7 @@ def test_load_episode_refuses_what_is_no_recording(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_damaged_recording_is_told_as_one(seed: int, tmp_path: Path) -> None:
+def test_a_damaged_recording_is_told_as_one(seed, tmp_path):
     np.savez_compressed(tmp_path / "whole.npz", obs=np.arange(200.0), id=np.array("a"))
     data = damaged_bytes((tmp_path / "whole.npz").read_bytes(), random.Random(seed))
     (tmp_path / "damaged.npz").write_bytes(data)
@@ -352,7 +329,7 @@ def test_a_damaged_recording_is_told_as_one(seed: int, tmp_path: Path) -> None:
         load_episode(tmp_path / "damaged.npz")
 
 
-def test_a_missing_optional_package_is_told_with_its_extra() -> None:
+def test_a_missing_optional_package_is_told_with_its_extra():
     with pytest.raises(ImportError, match=r'`no_such_package`.*"local-trainer\[video\]"') as caught:
         optional_module("no_such_package", user="VideoRecorder", extra="video")
     assert caught.value.name == "no_such_package"
@@ -360,7 +337,7 @@ def test_a_missing_optional_package_is_told_with_its_extra() -> None:
 
 
 @pytest.mark.parametrize("name", ["../kept", "/etc/kept", "..", "a/b.npz", 5, ""])
-def test_a_state_names_no_files_but_recordings(name: Any, tmp_path: Path) -> None:
+def test_a_state_names_no_files_but_recordings(name, tmp_path):
     (tmp_path / "kept").touch()
     files = RecordingFiles(tmp_path / "in", recorder="recorder", max_episodes=1)
     with pytest.raises(ValueError, match="no name of a recording"):

@@ -1,10 +1,7 @@
 """What the env paid and what callbacks made of it stay apart, however chunks are cut and joined."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +17,13 @@ rewards_of_chunks = st.lists(
 )
 
 
-def rewrite(chunk: SingleAgentEpisode, rewards: list[float]) -> None:
+def rewrite(chunk, rewards):
     before = chunk.rewards_list().copy()
     chunk.set_rewards(new_data=np.array(rewards) if chunk.is_numpy else rewards)
     chunk.note_rewrite(before)
 
 
-def chunks_of(
-    pairs: list[list[tuple[float, float]]], *, as_numpy: bool, lookback: int = 0
-) -> list[SingleAgentEpisode]:
+def chunks_of(pairs, *, as_numpy, lookback=0):
     """An episode in chunks; of each step what the env paid and what a callback wrote."""
     running = SingleAgentEpisode("e", observations=[0.0])
     chunks = []
@@ -48,9 +43,7 @@ def chunks_of(
 
 
 @given(pairs=rewards_of_chunks, as_numpy=st.booleans(), lookback=st.integers(0, 2))
-def test_returns_do_not_depend_on_cuts_and_joins(
-    pairs: list[list[tuple[float, float]]], as_numpy: bool, lookback: int
-) -> None:
+def test_returns_do_not_depend_on_cuts_and_joins(pairs, as_numpy, lookback):
     chunks = chunks_of(pairs, as_numpy=as_numpy, lookback=lookback)
     paid = [reward for chunk in pairs for reward, _ in chunk]
     written = [reward for chunk in pairs for _, reward in chunk]
@@ -64,7 +57,7 @@ def test_returns_do_not_depend_on_cuts_and_joins(
     assert joined.chunk_return() == math.fsum(written)
 
 
-def test_joined_chunks_of_which_one_was_rewritten_return_what_was_paid() -> None:
+def test_joined_chunks_of_which_one_was_rewritten_return_what_was_paid():
     first = SingleAgentEpisode("e", observations=[0.0])
     first.add_env_step(0.0, 0, 1.0)
     second = first.cut()
@@ -75,7 +68,7 @@ def test_joined_chunks_of_which_one_was_rewritten_return_what_was_paid() -> None
     assert first.get_rewritten_return() == 21.0
 
 
-def test_what_was_rewritten_is_known_in_all_later_chunks() -> None:
+def test_what_was_rewritten_is_known_in_all_later_chunks():
     first = SingleAgentEpisode("e", observations=[0.0])
     first.add_env_step(0.0, 0, 1.0)
     rewrite(first, [10.0])
@@ -87,7 +80,7 @@ def test_what_was_rewritten_is_known_in_all_later_chunks() -> None:
     assert third.get_rewritten_return() == 16.0
 
 
-def test_nothing_is_rewritten_until_somebody_does_it_and_then_as_often_as_wanted() -> None:
+def test_nothing_is_rewritten_until_somebody_does_it_and_then_as_often_as_wanted():
     episode = SingleAgentEpisode("e", observations=[0.0])
     episode.add_env_step(0.0, 0, 1.0)
     assert episode.get_rewritten_return() is None
@@ -98,11 +91,11 @@ def test_nothing_is_rewritten_until_somebody_does_it_and_then_as_often_as_wanted
         assert (episode.get_return(), episode.get_rewritten_return()) == (1.0, written)
 
 
-def record(episode_return: float, rewritten: float | None = None) -> EpisodeRecord:
+def record(episode_return, rewritten=None):
     return EpisodeRecord("e", episode_return, 1, rewritten_return=rewritten)
 
 
-def test_statistics_show_rewritten_returns_beside_the_envs_own_once_there_is_one() -> None:
+def test_statistics_show_rewritten_returns_beside_the_envs_own_once_there_is_one():
     statistics = EpisodeStatistics(smoothing=3)
     statistics.add([record(1.0), record(2.0)])
     assert not any("rewritten" in key for key in statistics.result())
@@ -119,10 +112,10 @@ def test_statistics_show_rewritten_returns_beside_the_envs_own_once_there_is_one
 
 
 @pytest.mark.parametrize("rewritten", [None, -3.0])
-def test_statistics_keep_rewritten_returns_in_their_state(rewritten: float | None) -> None:
+def test_statistics_keep_rewritten_returns_in_their_state(rewritten):
     statistics = EpisodeStatistics()
     statistics.add([record(3.0, rewritten)])
-    state: Any = statistics.get_state()
+    state = statistics.get_state()
     other = EpisodeStatistics()
     other.set_state(state)
     assert other.get_state() == state

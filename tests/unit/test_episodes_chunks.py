@@ -1,9 +1,6 @@
 """Cutting, slicing and joining: what belongs to the chunk and what to the whole episode."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
 
 
-def play(episode: SingleAgentEpisode, rewards: list[float], *, done: bool = False) -> None:
+def play(episode, rewards, *, done=False):
     for number, reward in enumerate(rewards):
         step = episode.t + 1
         episode.add_env_step(
@@ -25,19 +22,19 @@ def play(episode: SingleAgentEpisode, rewards: list[float], *, done: bool = Fals
         )
 
 
-def started(**arguments: Any) -> SingleAgentEpisode:
+def started(**arguments):
     episode = SingleAgentEpisode("e", **arguments)
     episode.add_env_reset(np.zeros(2, np.float32), {"step": 0})
     return episode
 
 
-def played(rewards: list[float], *, done: bool = False) -> SingleAgentEpisode:
+def played(rewards, *, done=False):
     episode = started()
     play(episode, rewards, done=done)
     return episode
 
 
-def test_a_cut_hands_on_what_belongs_to_the_whole_episode() -> None:
+def test_a_cut_hands_on_what_belongs_to_the_whole_episode():
     episode = started(agent_id="a", module_id="m", multi_agent_episode_id="x")
     episode.env_id = 3
     play(episode, [1.0, 2.0, 4.0])
@@ -56,7 +53,7 @@ def test_a_cut_hands_on_what_belongs_to_the_whole_episode() -> None:
     assert not episode.is_done
 
 
-def test_the_lookback_is_at_most_what_there_is() -> None:
+def test_the_lookback_is_at_most_what_there_is():
     episode = played([1.0, 2.0])
     assert episode.cut(9).lookback == 2
     chain = played([1.0, 2.0]).cut(2)
@@ -65,7 +62,7 @@ def test_the_lookback_is_at_most_what_there_is() -> None:
     assert started().cut(5).lookback == 0
 
 
-def test_a_numpy_chunk_has_a_successor_that_grows_lists() -> None:
+def test_a_numpy_chunk_has_a_successor_that_grows_lists():
     successor = played([1.0, 2.0]).to_numpy().cut(1)
     assert not successor.is_numpy
     play(successor, [3.0])
@@ -74,7 +71,7 @@ def test_a_numpy_chunk_has_a_successor_that_grows_lists() -> None:
     assert successor.observations.data.tolist() == [[1, -1], [2, -2], [3, -3]]
 
 
-def test_data_of_users_survives_the_cut() -> None:
+def test_data_of_users_survives_the_cut():
     lock = threading.Lock()
     episode = played([1.0])
     episode.custom_data["angles"] = [0.5]
@@ -97,7 +94,7 @@ def test_data_of_users_survives_the_cut() -> None:
     assert successor.get_temporary_timestep_data("unknown") == []
 
 
-def test_custom_data_that_cannot_be_copied_is_named_and_nothing_is_lost() -> None:
+def test_custom_data_that_cannot_be_copied_is_named_and_nothing_is_lost():
     episode = played([1.0])
     episode.custom_data["lock"] = threading.Lock()
     with pytest.raises(EpisodeError, match=r"keys \['lock'\] cannot be copied .*self\.files"):
@@ -106,14 +103,14 @@ def test_custom_data_that_cannot_be_copied_is_named_and_nothing_is_lost() -> Non
     assert episode.get_return() == 2.0
 
 
-def test_only_a_running_episode_is_cut() -> None:
+def test_only_a_running_episode_is_cut():
     with pytest.raises(EpisodeError, match="is done, so it cannot be cut"):
         played([1.0], done=True).cut()
     with pytest.raises(EpisodeError, match="was not reset, so it cannot be cut"):
         SingleAgentEpisode("e").cut()
 
 
-def test_adding_up_chunk_returns_would_be_wrong() -> None:
+def test_adding_up_chunk_returns_would_be_wrong():
     """Negative control: rounded sums of chunks differ from the return of the whole."""
     rewards = [1e16, 1.0, -1e16, 1.0]
     whole = played(rewards)
@@ -124,7 +121,7 @@ def test_adding_up_chunk_returns_would_be_wrong() -> None:
     assert first.chunk_return() + second.chunk_return() != 2.0
 
 
-def test_concatenation_restores_user_data_and_the_end() -> None:
+def test_concatenation_restores_user_data_and_the_end():
     first = played([1.0])
     first.custom_metrics["score"] = 1
     second = first.cut(1)
@@ -137,8 +134,8 @@ def test_concatenation_restores_user_data_and_the_end() -> None:
     assert (first.t, len(first), first.is_terminated) == (2, 2, True)
 
 
-def test_only_the_following_chunk_can_be_appended() -> None:
-    def problem(first: SingleAgentEpisode, other: SingleAgentEpisode) -> str:
+def test_only_the_following_chunk_can_be_appended():
+    def problem(first, other):
         with pytest.raises(EpisodeError, match="cannot be appended") as caught:
             first.concat_episode(other)
         return str(caught.value)
@@ -156,7 +153,7 @@ def test_only_the_following_chunk_can_be_appended() -> None:
     assert "different extra outputs" in problem(first, other_outputs)
 
 
-def test_slices_are_contiguous_and_single_steps_have_no_form() -> None:
+def test_slices_are_contiguous_and_single_steps_have_no_form():
     episode = played([1.0, 2.0])
     with pytest.raises(EpisodeError, match="step 2"):
         episode[::2]
@@ -165,7 +162,7 @@ def test_slices_are_contiguous_and_single_steps_have_no_form() -> None:
 
 
 @pytest.mark.parametrize("numpy", [False, True])
-def test_the_data_dict_has_one_row_per_step(numpy: bool) -> None:
+def test_the_data_dict_has_one_row_per_step(numpy):
     episode = played([0.5, 0.25]).cut(1)
     play(episode, [1.0, 2.0], done=True)
     if numpy:
@@ -188,7 +185,7 @@ def test_the_data_dict_has_one_row_per_step(numpy: bool) -> None:
     assert started().get_data_dict()["terminateds"].shape == (0,)
 
 
-def test_a_successor_has_just_the_attributes_of_an_episode_that_was_made() -> None:
+def test_a_successor_has_just_the_attributes_of_an_episode_that_was_made():
     episode = started(agent_id="a", module_id="m", multi_agent_episode_id="many")
     play(episode, [1.0, 2.0])
     successor, made = episode.cut(1), SingleAgentEpisode("e")

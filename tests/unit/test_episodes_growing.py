@@ -1,9 +1,6 @@
 """Adding steps: what is counted, what is refused, and what it may cost."""
 
-from __future__ import annotations
-
 import timeit
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,20 +16,20 @@ from trainer.errors import EpisodeError
 class FakeClock:
     """A clock that stands still until it is told how much time has passed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def started(**arguments: Any) -> SingleAgentEpisode:
+def started(**arguments):
     episode = SingleAgentEpisode("e", **arguments)
     episode.add_env_reset(np.zeros(2, np.float32), {"seed": 7})
     return episode
 
 
-def test_an_episode_counts_its_steps() -> None:
+def test_an_episode_counts_its_steps():
     episode = started()
     assert (episode.is_reset, len(episode), episode.t, episode.is_done) == (True, 0, 0, False)
     episode.add_env_step(np.ones(2, np.float32), 1, 0.5, {"a": 1})
@@ -45,24 +42,24 @@ def test_an_episode_counts_its_steps() -> None:
     episode.validate()
 
 
-def test_an_episode_without_steps_is_still_true() -> None:
+def test_an_episode_without_steps_is_still_true():
     assert started()
     assert SingleAgentEpisode()
 
 
-def test_random_ids_differ() -> None:
+def test_random_ids_differ():
     assert SingleAgentEpisode().id_ != SingleAgentEpisode().id_
     assert SingleAgentEpisode("mine").id_ == "mine"
 
 
-def test_the_flags_are_python_bools() -> None:
+def test_the_flags_are_python_bools():
     episode = started()
-    episode.add_env_step(0, 0, 0.0, truncated=np.bool_(True))  # type: ignore[arg-type]
+    episode.add_env_step(0, 0, 0.0, truncated=np.bool_(True))
     assert episode.is_truncated is True
     assert episode.is_terminated is False
 
 
-def test_steps_out_of_order_are_refused() -> None:
+def test_steps_out_of_order_are_refused():
     with pytest.raises(EpisodeError, match="was not reset, so no step can be added"):
         SingleAgentEpisode("e").add_env_step(0, 0, 0.0)
     episode = started()
@@ -75,7 +72,7 @@ def test_steps_out_of_order_are_refused() -> None:
         SingleAgentEpisode("e", t_started=3).add_env_reset(0)
 
 
-def test_a_flag_set_by_hand_ends_the_episode() -> None:
+def test_a_flag_set_by_hand_ends_the_episode():
     episode = started()
     episode.add_env_step(0, 0, 0.0)
     episode.is_truncated = True
@@ -84,7 +81,7 @@ def test_a_flag_set_by_hand_ends_the_episode() -> None:
 
 
 @pytest.mark.parametrize("outputs", [None, {"b": 1.0}, {"a": 1.0, "b": 1.0}])
-def test_extra_outputs_must_be_the_same_in_every_step(outputs: Any) -> None:
+def test_extra_outputs_must_be_the_same_in_every_step(outputs):
     episode = started()
     episode.add_env_step(0, 0, 0.0, extra_model_outputs={"a": 1.0})
     with pytest.raises(EpisodeError, match="Columns have one item per step"):
@@ -92,7 +89,7 @@ def test_extra_outputs_must_be_the_same_in_every_step(outputs: Any) -> None:
     episode.validate()  # nothing was added
 
 
-def test_extra_outputs_may_change_at_the_start_of_a_chunk() -> None:
+def test_extra_outputs_may_change_at_the_start_of_a_chunk():
     episode = started()
     episode.add_env_step(0, 0, 0.0)
     for append in ("add_env_step", "append_step"):
@@ -108,7 +105,7 @@ def test_extra_outputs_may_change_at_the_start_of_a_chunk() -> None:
         episode = successor
 
 
-def test_the_unchecked_path_gives_the_same_episode() -> None:
+def test_the_unchecked_path_gives_the_same_episode():
     checked, unchecked = started(), started()
     for step in range(3):
         outputs = {"action_logp": step * 0.5}
@@ -122,7 +119,7 @@ def test_the_unchecked_path_gives_the_same_episode() -> None:
     assert unchecked.is_terminated
 
 
-def test_validate_finds_what_the_unchecked_path_broke() -> None:
+def test_validate_finds_what_the_unchecked_path_broke():
     episode = started()
     episode.append_step(0, 0, 0.0, None, False, False, {"a": 1.0})
     episode.append_step(0, 0, 0.0, None, False, False, None)
@@ -130,7 +127,7 @@ def test_validate_finds_what_the_unchecked_path_broke() -> None:
         episode.validate()
 
 
-def test_steps_can_be_added_to_arrays() -> None:
+def test_steps_can_be_added_to_arrays():
     lists, arrays = started(), started().to_numpy()
     for episode in (lists, arrays):
         for step in range(3):
@@ -153,7 +150,7 @@ def test_steps_can_be_added_to_arrays() -> None:
     assert arrays.get_return() == 4.5
 
 
-def test_to_numpy_is_idempotent_and_returns_the_episode() -> None:
+def test_to_numpy_is_idempotent_and_returns_the_episode():
     episode = started()
     episode.add_env_step(np.ones(2, np.float32), 1, 1)
     assert episode.to_numpy() is episode
@@ -164,14 +161,14 @@ def test_to_numpy_is_idempotent_and_returns_the_episode() -> None:
     assert isinstance(episode.infos.data, list)
 
 
-def test_an_episode_without_data_becomes_empty_arrays() -> None:
+def test_an_episode_without_data_becomes_empty_arrays():
     episode = SingleAgentEpisode("e").to_numpy()
     assert (len(episode), episode.get_return(), episode.is_numpy) == (0, 0.0, True)
     assert episode.get_observations().shape == (0,)
 
 
-def test_given_data_is_lookback_unless_told_otherwise() -> None:
-    data: dict[str, Any] = {"observations": [0, 1, 2], "actions": [5, 6], "rewards": [1.0, 2.0]}
+def test_given_data_is_lookback_unless_told_otherwise():
+    data = {"observations": [0, 1, 2], "actions": [5, 6], "rewards": [1.0, 2.0]}
     auto = SingleAgentEpisode("e", **data)
     assert (len(auto), auto.t, auto.lookback, auto.get_return()) == (0, 0, 2, 0.0)
     part = SingleAgentEpisode("e", **data, len_lookback_buffer=1, t_started=10)
@@ -182,7 +179,7 @@ def test_given_data_is_lookback_unless_told_otherwise() -> None:
         SingleAgentEpisode("e", **data, len_lookback_buffer=-1)
 
 
-def test_given_lists_are_copied() -> None:
+def test_given_lists_are_copied():
     rewards = [1.0]
     episode = SingleAgentEpisode(
         "e", observations=[0, 1], actions=[0], rewards=rewards, len_lookback_buffer=0
@@ -192,7 +189,7 @@ def test_given_lists_are_copied() -> None:
     assert episode.get_return() == 6.0
 
 
-def test_arrays_make_a_numpy_episode() -> None:
+def test_arrays_make_a_numpy_episode():
     episode = SingleAgentEpisode(
         "e",
         observations=np.zeros((3, 4)),
@@ -205,7 +202,7 @@ def test_arrays_make_a_numpy_episode() -> None:
     assert episode.get_rewards().dtype == np.float64
 
 
-def test_time_runs_from_reset_to_end_and_rests_between_chunks() -> None:
+def test_time_runs_from_reset_to_end_and_rests_between_chunks():
     clock = FakeClock()
     episode = SingleAgentEpisode("e")
     episode.stopwatch = Stopwatch(clock=clock)
@@ -228,7 +225,7 @@ def test_time_runs_from_reset_to_end_and_rests_between_chunks() -> None:
     assert successor.get_duration_s() == 7.0  # an episode that is done stays so
 
 
-def test_a_first_step_lets_the_time_run_when_nobody_resumed() -> None:
+def test_a_first_step_lets_the_time_run_when_nobody_resumed():
     clock = FakeClock()
     episode = started()
     episode.stopwatch = Stopwatch(clock=clock)
@@ -238,11 +235,11 @@ def test_a_first_step_lets_the_time_run_when_nobody_resumed() -> None:
     assert successor.get_duration_s() == 2.0
 
 
-def test_adding_a_step_costs_less_than_a_few_microseconds() -> None:
+def test_adding_a_step_costs_less_than_a_few_microseconds():
     # The aim is 1 µs (measured 0.5 µs); the limit leaves room for a busy machine.
     outputs = {"action_logp": 0.0, "action_dist_inputs": 0.0}
 
-    def grow() -> None:
+    def grow():
         episode = started()
         for _ in range(200):
             episode.add_env_step(0, 0, 0.0, None, extra_model_outputs=outputs)
@@ -250,7 +247,7 @@ def test_adding_a_step_costs_less_than_a_few_microseconds() -> None:
     assert min(timeit.repeat(grow, number=1, repeat=20)) / 200 < 5e-6
 
 
-def _plain(value: Any) -> Any:
+def _plain(value):
     """What an episode's attribute holds, comparable."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
@@ -261,7 +258,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def test_the_episode_of_the_sampling_loop_is_what_the_constructor_makes() -> None:
+def test_the_episode_of_the_sampling_loop_is_what_the_constructor_makes():
     worker, space, actions = FakeClock(), Box(-1, 1, (2,)), Discrete(2)
     player = weak_player(worker)
     quick = episode_to_play(

@@ -3,11 +3,8 @@
 The numbers tell where an item comes from: observation 10, 11, …, action 20, …, reward 30, … at
 step 0, 1, … of the whole episode."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +19,9 @@ from trainer.errors import EpisodeError
 BOTH = pytest.mark.parametrize("numpy", [False, True])
 
 
-def chunk(*, numpy: bool = False, **arguments: Any) -> SingleAgentEpisode:
+def chunk(*, numpy=False, **arguments):
     """Steps 0 to 4 of an episode; the first two are look-back."""
-    given: dict[str, Any] = {
+    given = {
         "observations": [10, 11, 12, 13, 14, 15],
         "infos": [{"t": t} for t in range(6)],
         "actions": [20, 21, 22, 23, 24],
@@ -37,14 +34,14 @@ def chunk(*, numpy: bool = False, **arguments: Any) -> SingleAgentEpisode:
     return episode.to_numpy() if numpy else episode
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 # Construction.
 
 
-def test_an_empty_episode_has_the_documented_defaults() -> None:
+def test_an_empty_episode_has_the_documented_defaults():
     episode = SingleAgentEpisode()
     assert len(episode.id_) == 32
     assert int(episode.id_, 16) >= 0
@@ -61,7 +58,7 @@ def test_an_empty_episode_has_the_documented_defaults() -> None:
     episode.validate()
 
 
-def test_every_argument_of_the_constructor_arrives() -> None:
+def test_every_argument_of_the_constructor_arrives():
     box, discrete = spaces.Box(0, 99, ()), spaces.Discrete(99)
     episode = chunk(
         observation_space=box,
@@ -81,17 +78,17 @@ def test_every_argument_of_the_constructor_arrives() -> None:
     assert chunk(terminated=True).is_terminated
 
 
-def test_missing_infos_are_one_empty_dict_per_observation() -> None:
+def test_missing_infos_are_one_empty_dict_per_observation():
     episode = chunk(infos=None)
     assert episode.infos.data == [{}] * 6
     assert len({id(info) for info in episode.infos.data}) == 6
 
 
-def test_buffers_are_taken_with_their_lookback() -> None:
+def test_buffers_are_taken_with_their_lookback():
     template = chunk()
     episode = SingleAgentEpisode(
         observations=template.observations,
-        infos=template.infos,  # type: ignore[arg-type]
+        infos=template.infos,
         actions=template.actions,
         rewards=template.rewards,
         extra_model_outputs=template.extra_model_outputs,
@@ -119,7 +116,7 @@ def test_buffers_are_taken_with_their_lookback() -> None:
         ({"infos": [{}]}, "'infos': 1"),
     ],
 )
-def test_data_without_a_meaning_is_refused(arguments: dict[str, Any], text: str) -> None:
+def test_data_without_a_meaning_is_refused(arguments, text):
     with pytest.raises(EpisodeError, match=text):
         chunk(**arguments)
 
@@ -151,9 +148,7 @@ def test_data_without_a_meaning_is_refused(arguments: dict[str, Any], text: str)
         (slice(None, None, -1), False, [15, 14, 13, 12], [34, 33, 32]),
     ],
 )
-def test_one_index_rule_for_all_columns(
-    numpy: bool, indices: Any, as_lookback: bool, observations: Any, rewards: Any
-) -> None:
+def test_one_index_rule_for_all_columns(numpy, indices, as_lookback, observations, rewards):
     episode = chunk(numpy=numpy)
     flag = {"neg_index_as_lookback": as_lookback}
     assert plain(episode.get_observations(indices, **flag)) == observations
@@ -174,7 +169,7 @@ def test_one_index_rule_for_all_columns(
 
 
 @BOTH
-def test_infos_have_no_form_so_a_fill_stands_in_as_it_is(numpy: bool) -> None:
+def test_infos_have_no_form_so_a_fill_stands_in_as_it_is(numpy):
     episode = chunk(numpy=numpy)
     assert episode.get_infos(slice(2, 6), fill={}) == [{"t": 4}, {"t": 5}, {}, {}]
     assert episode.get_infos(9, fill=0) == 0
@@ -182,7 +177,7 @@ def test_infos_have_no_form_so_a_fill_stands_in_as_it_is(numpy: bool) -> None:
 
 
 @BOTH
-def test_a_whole_item_can_be_the_fill(numpy: bool) -> None:
+def test_a_whole_item_can_be_the_fill(numpy):
     item = {"a": np.ones(2, np.float32)}
     episode = SingleAgentEpisode(observation_space=spaces.Dict(a=spaces.Box(0, 1, (2,))))
     episode.add_env_reset(item)
@@ -206,9 +201,7 @@ def test_a_whole_item_can_be_the_fill(numpy: bool) -> None:
         ([0, 7], False, "-5 to 2"),
     ],
 )
-def test_an_index_outside_names_index_length_and_lookback(
-    numpy: bool, index: Any, as_lookback: bool, exist: str
-) -> None:
+def test_an_index_outside_names_index_length_and_lookback(numpy, index, as_lookback, exist):
     episode = chunk(numpy=numpy)
     offender = index[-1] if isinstance(index, list) else index
     text = (
@@ -226,7 +219,7 @@ def test_an_index_outside_names_index_length_and_lookback(
         )
 
 
-def test_an_empty_column_has_no_index() -> None:
+def test_an_empty_column_has_no_index():
     with pytest.raises(EpisodeIndexError, match="indices that exist: none"):
         SingleAgentEpisode().get_observations(-1)
 
@@ -244,12 +237,12 @@ def test_an_empty_column_has_no_index() -> None:
         slice(0, 2, 0),
     ],
 )
-def test_what_is_no_index_is_refused(numpy: bool, indices: Any) -> None:
+def test_what_is_no_index_is_refused(numpy, indices):
     with pytest.raises(EpisodeIndexError, match="is not an index into an episode"):
         chunk(numpy=numpy).get_rewards(indices)
 
 
-def test_an_unknown_output_is_an_error_with_the_nearest_name() -> None:
+def test_an_unknown_output_is_an_error_with_the_nearest_name():
     with pytest.raises(UnknownOutputError, match=r"did you mean 'action_logp'\?") as caught:
         chunk().get_extra_model_outputs("action_logps")
     assert isinstance(caught.value, KeyError)
@@ -262,7 +255,7 @@ def test_an_unknown_output_is_an_error_with_the_nearest_name() -> None:
 
 
 @BOTH
-def test_setters_follow_the_same_index_rule(numpy: bool) -> None:
+def test_setters_follow_the_same_index_rule(numpy):
     episode = chunk(numpy=numpy)
     episode.set_rewards(new_data=[1.0, 2.0, 3.0])
     episode.set_rewards(new_data=0.5, at_indices=-1, neg_index_as_lookback=True)
@@ -284,7 +277,7 @@ def test_setters_follow_the_same_index_rule(numpy: bool) -> None:
     ("new_data", "indices"),
     [([1.0, 2.0], None), ([1.0] * 4, None), ([1.0], slice(0, 0)), ([], [0]), (np.ones(2), [0])],
 )
-def test_a_setter_wants_one_item_for_each_place(numpy: bool, new_data: Any, indices: Any) -> None:
+def test_a_setter_wants_one_item_for_each_place(numpy, new_data, indices):
     episode = chunk(numpy=numpy)
     with pytest.raises(EpisodeIndexError, match=r"\d new items were given for \d places"):
         episode.set_rewards(new_data=new_data, at_indices=indices)
@@ -292,7 +285,7 @@ def test_a_setter_wants_one_item_for_each_place(numpy: bool, new_data: Any, indi
 
 
 @BOTH
-def test_a_new_output_covers_all_steps_and_gets_zeros_for_the_lookback(numpy: bool) -> None:
+def test_a_new_output_covers_all_steps_and_gets_zeros_for_the_lookback(numpy):
     episode = chunk(numpy=numpy)
     episode.set_extra_model_outputs(key="advantages", new_data=np.array([1.5, 2.5, 3.5]))
     episode.set_extra_model_outputs(key="all", new_data=[[i, i] for i in range(5)])
@@ -308,7 +301,7 @@ def test_a_new_output_covers_all_steps_and_gets_zeros_for_the_lookback(numpy: bo
         episode.set_extra_model_outputs(key="x", new_data=[0.0] * 4)
 
 
-def test_arrays_widen_for_numbers_that_they_cannot_hold() -> None:
+def test_arrays_widen_for_numbers_that_they_cannot_hold():
     pixels = LookbackBuffer(np.array([[0], [255]], np.uint8))
     pixels.set(np.array([7]), 0)  # int64, but 7 fits
     assert (pixels.data.dtype, pixels.data.tolist()) == (np.uint8, [[7], [255]])
@@ -321,7 +314,7 @@ def test_arrays_widen_for_numbers_that_they_cannot_hold() -> None:
     assert (single.data.dtype, single.data[0]) == (np.float32, np.float32(0.1))
 
 
-def test_items_of_another_form_replace_all_or_none() -> None:
+def test_items_of_another_form_replace_all_or_none():
     buffer = LookbackBuffer(np.zeros((2, 3), np.float32))
     with pytest.raises(EpisodeError, match=r"form \(2,\) cannot stand beside .* form \(3,\)"):
         buffer.set(np.zeros(2), 0)
@@ -331,7 +324,7 @@ def test_items_of_another_form_replace_all_or_none() -> None:
     assert buffer.get(1)["b"].tolist() == [1]
 
 
-def test_arrays_that_may_not_be_written_are_copied_first() -> None:
+def test_arrays_that_may_not_be_written_are_copied_first():
     rewards = np.array([1.0, 2.0])
     rewards.flags.writeable = False
     buffer = LookbackBuffer(rewards)
@@ -342,7 +335,7 @@ def test_arrays_that_may_not_be_written_are_copied_first() -> None:
 # Look-back of chunks and parts.
 
 
-def test_a_negative_lookback_is_refused_everywhere() -> None:
+def test_a_negative_lookback_is_refused_everywhere():
     episode = chunk()
     for make in (episode.cut, lambda n: episode.slice(slice(0, 1), len_lookback_buffer=n)):
         with pytest.raises(EpisodeError, match="-1 steps of look-back"):
@@ -363,9 +356,7 @@ def test_a_negative_lookback_is_refused_everywhere() -> None:
         (slice(9, 12), 5, [33, 34], [], True),
     ],
 )
-def test_a_part_is_an_episode(
-    numpy: bool, part: slice, t_started: int, lookback: Any, rewards: Any, is_done: bool
-) -> None:
+def test_a_part_is_an_episode(numpy, part, t_started, lookback, rewards, is_done):
     episode = chunk(numpy=numpy, terminated=True)
     sliced = episode[part]
     sliced.validate()
@@ -380,13 +371,13 @@ def test_a_part_is_an_episode(
     assert (sliced.custom_data, sliced.get_duration_s()) == ({}, 0.0)
 
 
-def test_data_of_users_is_not_part_of_a_slice() -> None:
+def test_data_of_users_is_not_part_of_a_slice():
     episode = chunk()
     episode.custom_data["x"] = 1
     assert episode[0:1].custom_data == {}
 
 
-def test_temporary_data_has_one_entry_per_call_until_the_episode_ends() -> None:
+def test_temporary_data_has_one_entry_per_call_until_the_episode_ends():
     episode = chunk()
     for value in (1, 2):
         episode.add_temporary_timestep_data("theta1", value)
@@ -410,14 +401,14 @@ def test_temporary_data_has_one_entry_per_call_until_the_episode_ends() -> None:
         ("observations", {"a": np.zeros(6), "b": np.zeros(5)}, r"`obs` have \[5, 6\] rows"),
     ],
 )
-def test_validate_names_what_does_not_fit(name: str, data: Any, text: str) -> None:
+def test_validate_names_what_does_not_fit(name, data, text):
     episode = chunk()
     getattr(episode, name).data = data
     with pytest.raises(EpisodeError, match=text):
         episode.validate()
 
 
-def test_validate_compares_lookbacks_and_the_count_of_steps() -> None:
+def test_validate_compares_lookbacks_and_the_count_of_steps():
     episode = chunk()
     episode.actions.lookback = 1
     with pytest.raises(EpisodeError, match=r"have the look-backs .*'actions': 1"):
@@ -428,7 +419,7 @@ def test_validate_compares_lookbacks_and_the_count_of_steps() -> None:
         episode.validate()
 
 
-def test_the_table_of_the_documentation_is_true() -> None:
+def test_the_table_of_the_documentation_is_true():
     page = Path(__file__).parents[2] / "docs" / "episodes.md"
     rows = re.findall(
         r"^\| `(get_rewards\(.*\))` \| `(.+?)`", page.read_text("utf-8"), re.MULTILINE
@@ -449,7 +440,7 @@ def test_the_table_of_the_documentation_is_true() -> None:
         eval(rows[-1][0], known)
 
 
-def buffer_of(data: list[Any], lookback: int, *, numpy: bool, space: Any = None) -> LookbackBuffer:
+def buffer_of(data, lookback, *, numpy, space=None):
     buffer = LookbackBuffer(list(data), lookback=lookback, space=space)
     if numpy:
         buffer.to_numpy(name="test")
@@ -474,17 +465,15 @@ class TestWorkedCases:
             (-9, 5, 5),
         ],
     )
-    def test_fill_stands_in_for_missing_items(
-        self, numpy: bool, indices: Any, fill: int, expected: Any
-    ) -> None:
+    def test_fill_stands_in_for_missing_items(self, numpy, indices, fill, expected):
         buffer = buffer_of([0, 1, 2, 3], 0, numpy=numpy)
         assert plain(buffer.get(indices, fill=fill)) == expected
 
-    def test_length_and_iteration_leave_the_lookback_out(self, numpy: bool) -> None:
+    def test_length_and_iteration_leave_the_lookback_out(self, numpy):
         buffer = buffer_of([4, 5, 6, 7], 3, numpy=numpy)
         assert (len(buffer), [int(item) for item in buffer], buffer[0]) == (1, [7], 7)
 
-    def test_one_hot_of_discrete(self, numpy: bool) -> None:
+    def test_one_hot_of_discrete(self, numpy):
         buffer = buffer_of([5, 7], 0, numpy=numpy, space=spaces.Discrete(3, start=5))
         codes = buffer.get(fill=0, one_hot_discrete=True)
         assert [code.tolist() for code in codes] == [[1, 0, 0], [0, 0, 1]]
@@ -493,14 +482,14 @@ class TestWorkedCases:
         filled = buffer.get(slice(1, 3), fill=0, one_hot_discrete=True)
         assert [code.tolist() for code in filled] == [[0, 0, 1], [0, 0, 0]]
 
-    def test_one_hot_of_multi_discrete_joins_the_codes(self, numpy: bool) -> None:
+    def test_one_hot_of_multi_discrete_joins_the_codes(self, numpy):
         items = [np.array([0, 2]), np.array([1, 0])]
         buffer = buffer_of(items, 0, numpy=numpy, space=spaces.MultiDiscrete([2, 3]))
         codes = buffer.get(one_hot_discrete=True)
         assert [code.tolist() for code in codes] == [[1, 0, 0, 0, 1], [0, 1, 1, 0, 0]]
         assert buffer.get(-3, fill=1).tolist() == [1, 1]
 
-    def test_one_hot_goes_into_nested_spaces(self, numpy: bool) -> None:
+    def test_one_hot_goes_into_nested_spaces(self, numpy):
         space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Box(0, 1, (1,))])})
         item = {"a": 1, "b": (np.array([0.5], np.float32),)}
         buffer = buffer_of([item], 0, numpy=numpy, space=space)
@@ -511,7 +500,7 @@ class TestWorkedCases:
         assert filled["a"].tolist() == [0, 0]
         assert filled["b"][0].tolist() == [0.25]
 
-    def test_one_hot_needs_a_space_and_values_inside_it(self, numpy: bool) -> None:
+    def test_one_hot_needs_a_space_and_values_inside_it(self, numpy):
         with pytest.raises(EpisodeError, match="does not know the space"):
             buffer_of([1], 0, numpy=numpy).get(0, one_hot_discrete=True)
         with pytest.raises(EpisodeError, match="does not know the space"):
@@ -520,7 +509,7 @@ class TestWorkedCases:
         with pytest.raises(EpisodeError, match="outside its space"):
             outside.get(one_hot_discrete=True)
 
-    def test_setters_replace_in_place(self, numpy: bool) -> None:
+    def test_setters_replace_in_place(self, numpy):
         buffer = buffer_of([4, 5, 6, 7], 1, numpy=numpy)
         buffer.set([50, 60, 70])
         buffer.set(40, -1, neg_index_as_lookback=True)
@@ -530,7 +519,7 @@ class TestWorkedCases:
         assert plain(buffer.get()) == [8, 1, 9]
 
 
-def test_fill_takes_the_form_of_the_items() -> None:
+def test_fill_takes_the_form_of_the_items():
     box = spaces.Box(0, 255, (2,), np.uint8)
     for numpy in (False, True):
         with_space = buffer_of([np.zeros(2, np.uint8)], 0, numpy=numpy, space=box)
@@ -544,15 +533,15 @@ def test_fill_takes_the_form_of_the_items() -> None:
     assert LookbackBuffer().get(0, fill=1) == 1
 
 
-def test_a_fill_of_half_is_not_cut_to_an_integer() -> None:
+def test_a_fill_of_half_is_not_cut_to_an_integer():
     assert buffer_of([1], 0, numpy=True).get(slice(0, 2), fill=0.5).tolist() == [1, 0.5]
 
 
-def number_line(data: list[int], lookback: int, indices: slice, as_lookback: bool) -> list[int]:
+def number_line(data, lookback, indices, as_lookback):
     """The indices a slice means, with 0 as the first step and -1 as the newest look-back."""
     steps = len(data) - lookback
 
-    def place(index: int | None, missing: int) -> int:
+    def place(index, missing):
         if index is None:
             return missing
         return index + steps if index < 0 and not as_lookback else index
@@ -569,14 +558,7 @@ def number_line(data: list[int], lookback: int, indices: slice, as_lookback: boo
     as_lookback=st.booleans(),
     numpy=st.booleans(),
 )
-def test_slices_agree_with_a_number_line(
-    steps: int,
-    lookback: int,
-    start: int | None,
-    stop: int | None,
-    as_lookback: bool,
-    numpy: bool,
-) -> None:
+def test_slices_agree_with_a_number_line(steps, lookback, start, stop, as_lookback, numpy):
     data = list(range(100, 100 + lookback + steps))
     buffer = buffer_of(data, lookback, numpy=numpy)
     indices = slice(start, stop)
@@ -588,14 +570,14 @@ def test_slices_agree_with_a_number_line(
     assert plain(clipped) == [value for value in values if value >= 0]
 
 
-def same(first: Any, second: Any) -> bool:
+def same(first, second):
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(same(first[k], second[k]) for k in first)
     a, b = np.asarray(first), np.asarray(second)
     return np.array_equal(a, b) or (len(a) == 0 and len(b) == 0)  # [] does not know its shape
 
 
-def test_nested_observations_become_nested_arrays() -> None:
+def test_nested_observations_become_nested_arrays():
     episode = SingleAgentEpisode("e")
     episode.add_env_reset({"a": np.zeros(2), "b": (1, np.ones((2, 2)))})
     episode.add_env_step({"a": np.ones(2), "b": (2, np.ones((2, 2)))}, 0, 1.0)
@@ -621,20 +603,20 @@ def test_nested_observations_become_nested_arrays() -> None:
         (object(), object(), "they are object"),
     ],
 )
-def test_items_that_cannot_be_stacked_are_named(first: Any, second: Any, text: str) -> None:
+def test_items_that_cannot_be_stacked_are_named(first, second, text):
     buffer = LookbackBuffer([first, second])
     with pytest.raises(EpisodeError, match=text):
         buffer.to_numpy(name="obs")
 
 
-def test_mixed_dtypes_are_promoted_not_reinterpreted() -> None:
+def test_mixed_dtypes_are_promoted_not_reinterpreted():
     # Joining raw bytes would read the int64 as a float64 (negative control of the fast path).
     buffer = LookbackBuffer([np.array([1, 2]), np.array([0.5, 0.25])])
     buffer.to_numpy(name="obs")
     assert buffer.data.tolist() == [[1, 2], [0.5, 0.25]]
 
 
-def test_rows_of_strided_arrays_are_stacked() -> None:
+def test_rows_of_strided_arrays_are_stacked():
     table = np.arange(12).reshape(3, 4)
     buffer = LookbackBuffer([table[:, 1], table[:, 2]])
     buffer.to_numpy(name="obs")

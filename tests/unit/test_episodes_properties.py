@@ -3,10 +3,7 @@
 Each is compared with plain Python lists, or with the same episode that took another way.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from checkpoints import codec
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import EpisodeIndexError
 
-SPACES: dict[str, Any] = {
+SPACES = {
     "number": spaces.Discrete(50),
     "vector": spaces.Box(-50, 50, (2,), np.float32),
     "dict": spaces.Dict({"a": spaces.Discrete(50), "b": spaces.Box(0, 50, (1, 2), np.float64)}),
@@ -37,7 +34,7 @@ INDICES = (
 )
 
 
-def observation(kind: str, t: int) -> Any:
+def observation(kind, t):
     """The observation before step t."""
     if kind == "number":
         return t
@@ -48,11 +45,11 @@ def observation(kind: str, t: int) -> Any:
     return np.array([t, t % 3]), {"c": np.array([t, 255 - t], np.uint8)}
 
 
-def outputs(t: int) -> dict[str, Any]:
+def outputs(t):
     return {"action_logp": np.float32(-t / 3), "action_dist_inputs": np.array([t, 1], np.float32)}
 
 
-def started(kind: str) -> SingleAgentEpisode:
+def started(kind):
     episode = SingleAgentEpisode(
         "e", observation_space=SPACES[kind], action_space=spaces.Discrete(3)
     )
@@ -60,9 +57,7 @@ def started(kind: str) -> SingleAgentEpisode:
     return episode
 
 
-def play(
-    episode: SingleAgentEpisode, kind: str, rewards: list[float], *, done: bool = False
-) -> None:
+def play(episode, kind, rewards, *, done=False):
     for number, reward in enumerate(rewards, start=1):
         t = episode.t + 1
         episode.add_env_step(
@@ -78,7 +73,7 @@ def play(
         episode.hist_data.setdefault("rewards", []).append(reward)
 
 
-def chunk_of(kind: str, *, steps: int, lookback: int, numpy: bool = False) -> SingleAgentEpisode:
+def chunk_of(kind, *, steps, lookback, numpy=False):
     """A chunk of `steps` steps with look-back, cut from an episode."""
     episode = started(kind)
     play(episode, kind, [float(t) for t in range(lookback)])
@@ -87,14 +82,12 @@ def chunk_of(kind: str, *, steps: int, lookback: int, numpy: bool = False) -> Si
     return chunk.to_numpy() if numpy else chunk
 
 
-def as_bytes(episode: SingleAgentEpisode) -> bytes:
+def as_bytes(episode):
     return codec.encode(episode.get_state())
 
 
 @given(kind=KINDS, rewards=REWARDS, done=st.booleans(), data=st.data())
-def test_cutting_and_joining_gives_the_same_bytes(
-    kind: str, rewards: list[float], done: bool, data: st.DataObject
-) -> None:
+def test_cutting_and_joining_gives_the_same_bytes(kind, rewards, done, data):
     whole = started(kind)
     play(whole, kind, rewards, done=done)
     last_cut = max(0, len(rewards) - 1)  # an episode that is done cannot be cut
@@ -129,9 +122,7 @@ def test_cutting_and_joining_gives_the_same_bytes(
     numpy=st.booleans(),
     indices=INDICES,
 )
-def test_a_state_through_the_codec_gives_an_equal_episode(
-    kind: str, steps: int, lookback: int, numpy: bool, indices: Any
-) -> None:
+def test_a_state_through_the_codec_gives_an_equal_episode(kind, steps, lookback, numpy, indices):
     episode = chunk_of(kind, steps=steps, lookback=lookback, numpy=numpy)
     episode.custom_data["mixed"] = [1, (2.5, np.ones(2)), {"k": None}, {"z"}]
     encoded = as_bytes(episode)
@@ -150,9 +141,9 @@ def test_a_state_through_the_codec_gives_an_equal_episode(
     assert as_bytes(episode) == encoded
 
 
-def answers(episode: SingleAgentEpisode, indices: Any, **options: Any) -> dict[str, Any]:
+def answers(episode, indices, **options):
     """What all getters say; the word "outside" where they refuse."""
-    getters: dict[str, Any] = {
+    getters = {
         "observations": episode.get_observations,
         "actions": episode.get_actions,
         "rewards": episode.get_rewards,
@@ -171,14 +162,14 @@ def answers(episode: SingleAgentEpisode, indices: Any, **options: Any) -> dict[s
     return found
 
 
-def unbatched(value: Any, count: int | None) -> Any:
+def unbatched(value, count):
     """A batch as a list of `count` items; None for a single item."""
     if count is None or isinstance(value, list | str):
         return value
     return nested.unstack(value, count)
 
 
-def assert_same(first: Any, second: Any) -> None:
+def assert_same(first, second):
     if isinstance(first, list):
         assert len(first) == len(second)
         for one, other in zip(first, second, strict=True):
@@ -200,14 +191,8 @@ def assert_same(first: Any, second: Any) -> None:
     one_hot=st.booleans(),
 )
 def test_getters_agree_before_and_after_to_numpy(
-    kind: str,
-    steps: int,
-    lookback: int,
-    indices: Any,
-    as_lookback: bool,
-    fill: Any,
-    one_hot: bool,
-) -> None:
+    kind, steps, lookback, indices, as_lookback, fill, one_hot
+):
     options = {
         "neg_index_as_lookback": as_lookback,
         "fill": fill,
@@ -236,9 +221,9 @@ def test_getters_agree_before_and_after_to_numpy(
     batch=st.booleans(),
 )
 def test_what_is_set_is_what_is_got_and_nothing_else_changes(
-    steps: int, lookback: int, numpy: bool, indices: Any, as_lookback: bool, batch: bool
-) -> None:
-    flag: dict[str, Any] = {"neg_index_as_lookback": as_lookback}
+    steps, lookback, numpy, indices, as_lookback, batch
+):
+    flag = {"neg_index_as_lookback": as_lookback}
     episode = chunk_of("vector", steps=steps, lookback=lookback, numpy=numpy)
     positions = chunk_of("vector", steps=steps, lookback=lookback)
     total = lookback + steps
@@ -254,7 +239,7 @@ def test_what_is_set_is_what_is_got_and_nothing_else_changes(
     new = [100.5 + number for number in range(len(chosen))]
     for place, value in zip(chosen, new, strict=True):
         model[place] = value
-    data: Any = new[0] if isinstance(places, int) else np.array(new) if batch else new
+    data = new[0] if isinstance(places, int) else np.array(new) if batch else new
     episode.set_rewards(new_data=data, at_indices=indices, **flag)
     episode.validate()
     assert list(episode.get_rewards(slice(-total, None))) == model
@@ -269,14 +254,7 @@ def test_what_is_set_is_what_is_got_and_nothing_else_changes(
     stop=st.none() | INDEX,
     numpy=st.booleans(),
 )
-def test_a_slice_holds_what_lists_hold(
-    kind: str,
-    rewards: list[float],
-    lookback: int,
-    start: int | None,
-    stop: int | None,
-    numpy: bool,
-) -> None:
+def test_a_slice_holds_what_lists_hold(kind, rewards, lookback, start, stop, numpy):
     episode = started(kind)
     play(episode, kind, rewards)
     if numpy:
@@ -295,9 +273,7 @@ def test_a_slice_holds_what_lists_hold(
 
 
 @given(kind=KINDS, rewards=REWARDS, terminated=st.booleans(), numpy=st.booleans())
-def test_growing_and_constructing_give_the_same_bytes(
-    kind: str, rewards: list[float], terminated: bool, numpy: bool
-) -> None:
+def test_growing_and_constructing_give_the_same_bytes(kind, rewards, terminated, numpy):
     grown = started(kind)
     play(grown, kind, rewards, done=terminated)
     steps = len(rewards)
@@ -323,9 +299,7 @@ def test_growing_and_constructing_give_the_same_bytes(
 
 
 @given(rewards=REWARDS, cut_after=st.lists(st.booleans(), min_size=8, max_size=8))
-def test_counts_and_returns_are_those_of_a_list(
-    rewards: list[float], cut_after: list[bool]
-) -> None:
+def test_counts_and_returns_are_those_of_a_list(rewards, cut_after):
     episode, chunk_start = started("number"), 0
     for t, reward in enumerate(rewards, start=1):
         play(episode, "number", [reward])

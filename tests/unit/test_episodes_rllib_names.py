@@ -1,9 +1,6 @@
 """What code written for RLlib's old episodes finds."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +13,8 @@ from trainer.metrics import EpisodeRecord
 from trainer.testing.envs import CountdownEnv
 
 
-def played() -> Any:  # type checkers know the present names only
-    episode: Any = SingleAgentEpisode("e")
+def played():  # type checkers know the present names only
+    episode = SingleAgentEpisode("e")
     episode.add_env_reset("o0", {"i": 0})
     outputs = {"action_logp": -1.0}
     episode.add_env_step("o1", "a1", 1, {"i": 1}, extra_model_outputs=outputs)
@@ -25,7 +22,7 @@ def played() -> Any:  # type checkers know the present names only
     return episode
 
 
-def test_old_attributes() -> None:
+def test_old_attributes():
     episode = played()
     episode.env_id = 4
     assert (episode.episode_id, episode.env_id, episode.length) == ("e", 4, 2)
@@ -34,13 +31,13 @@ def test_old_attributes() -> None:
     assert (episode.custom_metrics, episode.user_data, episode.hist_data) == ({}, {}, {})
     assert (episode.get_agents(), episode.policy_for()) == (["default_agent"], "default_policy")
     assert (episode.started, episode.is_finalized) == (True, False)
-    named: Any = SingleAgentEpisode("e", agent_id="a", module_id="m")
+    named = SingleAgentEpisode("e", agent_id="a", module_id="m")
     assert named.agent_rewards == {("a", "m"): 0.0}
     assert (named.length, named.started) == (-1, False)
 
 
 @pytest.mark.parametrize("agent", [None, "agent0", "default_agent"])
-def test_newest_items(agent: str | None) -> None:
+def test_newest_items(agent):
     episode = played()
     assert episode.last_observation_for(agent) == "o2"
     assert episode.last_raw_obs_for(agent) == "o2"
@@ -51,10 +48,10 @@ def test_newest_items(agent: str | None) -> None:
     assert episode.rnn_state_for(agent) == []
 
 
-def test_a_fresh_episode_has_no_newest_observation_and_zeros_for_the_rest() -> None:
+def test_a_fresh_episode_has_no_newest_observation_and_zeros_for_the_rest():
     box = spaces.Box(-1, 1, (2,))
-    anonymous: Any = SingleAgentEpisode("e")
-    episode: Any = SingleAgentEpisode("e", action_space=box)
+    anonymous = SingleAgentEpisode("e")
+    episode = SingleAgentEpisode("e", action_space=box)
     assert episode.last_info_for() is None
     assert episode.last_observation_for() is episode.last_raw_obs_for() is None
     assert episode.last_extra_action_outs_for() == {}
@@ -72,7 +69,7 @@ class Runner:
     """Whatever steps the env."""
 
 
-def test_the_worker_is_known_where_it_plays_and_is_not_kept_alive() -> None:
+def test_the_worker_is_known_where_it_plays_and_is_not_kept_alive():
     runner, episode = Runner(), played()
     assert (episode.worker, episode.env_id) == (None, None)
     episode.note_player(runner, 3)
@@ -82,13 +79,13 @@ def test_the_worker_is_known_where_it_plays_and_is_not_kept_alive() -> None:
         assert chunk.env_id == 3
     elsewhere = pickle.loads(pickle.dumps(episode))
     assert (elsewhere.worker, elsewhere.env_id) == (None, 3)
-    restored: Any = SingleAgentEpisode.from_state(episode.get_state())
+    restored = SingleAgentEpisode.from_state(episode.get_state())
     assert (restored.worker, restored.env_id) == (None, None)
     del runner
     assert episode.worker is None
 
 
-def test_data_that_is_reported_can_be_changed_in_place_or_replaced() -> None:
+def test_data_that_is_reported_can_be_changed_in_place_or_replaced():
     episode = played()
     assert (episode.user_data, episode.media, episode.hist_data) == ({}, {}, {})
     episode.custom_metrics["score"] = 1.0
@@ -100,20 +97,20 @@ def test_data_that_is_reported_can_be_changed_in_place_or_replaced() -> None:
     assert record.media == {"clip": b"..."}
 
 
-def test_an_info_is_found_right_after_a_cut() -> None:
+def test_an_info_is_found_right_after_a_cut():
     successor = played().cut(1)
     assert successor.last_info_for() == {"i": 2}
     assert (successor.last_action_for(), successor.last_reward_for()) == ("a2", 2.0)
     assert (successor.prev_action_for(), successor.prev_reward_for()) == (0, 0.0)
 
 
-def test_an_unknown_agent_is_an_error() -> None:
+def test_an_unknown_agent_is_an_error():
     with pytest.raises(EpisodeError, match=r"no agent 'car_1'.*'default_agent'"):
         played().last_info_for("car_1")
 
 
-def test_finalize_is_to_numpy() -> None:
-    episode: Any = SingleAgentEpisode("e")
+def test_finalize_is_to_numpy():
+    episode = SingleAgentEpisode("e")
     episode.add_env_reset(0)
     episode.add_env_step(1, 0, 1.0)
     episode.finalize()
@@ -122,10 +119,10 @@ def test_finalize_is_to_numpy() -> None:
     assert episode.get_observations().tolist() == [0, 1, 2]
 
 
-def test_callbacks_find_worker_and_sub_env_also_when_an_episode_goes_on() -> None:
-    seen: list[tuple[bool, bool]] = []
+def test_callbacks_find_worker_and_sub_env_also_when_an_episode_goes_on():
+    seen = []
 
-    def note(episode: Any, env_runner: Any, env_index: int) -> None:
+    def note(episode, env_runner, env_index):
         seen.append((episode.worker is env_runner, episode.env_id == env_index))
 
     config = PPOConfig().environment(CountdownEnv).debugging(seed=1)

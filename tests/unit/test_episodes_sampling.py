@@ -1,11 +1,7 @@
 """The short cuts of the sampling loop give the episodes that the plain way gives."""
 
-from __future__ import annotations
-
 import pickle
 import timeit
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,23 +17,23 @@ from trainer.errors import EpisodeError
 OUTPUT = "action_dist_inputs"
 
 
-def as_bytes(episode: SingleAgentEpisode) -> bytes:
+def as_bytes(episode):
     return codec.encode(episode.get_state())
 
 
-def started(name: str = "e") -> SingleAgentEpisode:
+def started(name="e"):
     episode = SingleAgentEpisode(name)
     episode.add_env_reset(np.zeros(2, np.float32), {})
     return episode
 
 
-def record(episode: SingleAgentEpisode, steps: int) -> None:
+def record(episode, steps):
     add = episode.step_recorder(OUTPUT)
     for step in range(steps):
         add(np.full(2, step, np.float32), step % 2, step / 2, {}, np.ones(3, np.float32))
 
 
-def test_a_recorder_adds_what_add_env_step_adds() -> None:
+def test_a_recorder_adds_what_add_env_step_adds():
     plain, recorded = started(), started()
     for step in range(3):
         plain.add_env_step(
@@ -56,7 +52,7 @@ def test_a_recorder_adds_what_add_env_step_adds() -> None:
         recorded.add_env_step(0, 0, 0.0)
 
 
-def test_a_recorder_goes_on_after_a_cut_and_keeps_the_lookback() -> None:
+def test_a_recorder_goes_on_after_a_cut_and_keeps_the_lookback():
     first = started()
     record(first, 3)
     second = first.cut(2)
@@ -66,7 +62,7 @@ def test_a_recorder_goes_on_after_a_cut_and_keeps_the_lookback() -> None:
     assert len(second.get_extra_model_outputs(OUTPUT)) == 2
 
 
-def test_a_recorder_drops_what_its_steps_do_not_bring() -> None:
+def test_a_recorder_drops_what_its_steps_do_not_bring():
     first = started()
     record(first, 2)
     first.set_extra_model_outputs(key="mine", new_data=[1.0, 2.0])
@@ -83,12 +79,12 @@ def test_a_recorder_drops_what_its_steps_do_not_bring() -> None:
     assert (successor.lookback, len(successor)) == (0, 1)  # its look-back has no such output
 
 
-def _to_numpy_and_back(episode: SingleAgentEpisode) -> None:
+def _to_numpy_and_back(episode):
     episode.to_numpy()
     episode.to_lists()
 
 
-def _append_next_chunk(episode: SingleAgentEpisode) -> None:
+def _append_next_chunk(episode):
     following = pickle.loads(pickle.dumps(episode)).cut()
     following.add_env_step(
         np.full(2, 8, np.float32), 1, 8.0, extra_model_outputs={OUTPUT: np.ones(3, np.float32)}
@@ -107,15 +103,13 @@ def _append_next_chunk(episode: SingleAgentEpisode) -> None:
         lambda episode: to_numpy_together([episode]),
     ],
 )
-def test_a_recorder_adds_to_its_episode_whatever_became_of_its_lists(
-    change: Callable[[SingleAgentEpisode], None], steps_before: int
-) -> None:
+def test_a_recorder_adds_to_its_episode_whatever_became_of_its_lists(change, steps_before):
     earlier = started()
     record(earlier, 3)
     episodes = [earlier.cut(1), pickle.loads(pickle.dumps(earlier)).cut(1)]
     add = episodes[0].step_recorder(OUTPUT)
 
-    def add_plainly(seen: Any, action: Any, reward: Any, infos: Any, value: Any) -> None:
+    def add_plainly(seen, action, reward, infos, value):
         episodes[1].add_env_step(seen, action, reward, infos, extra_model_outputs={OUTPUT: value})
 
     for episode, method in zip(episodes, (add, add_plainly), strict=True):
@@ -127,7 +121,7 @@ def test_a_recorder_adds_to_its_episode_whatever_became_of_its_lists(
     assert as_bytes(episodes[0].to_numpy()) == as_bytes(episodes[1].to_numpy())
 
 
-def test_a_recorder_of_several_outputs_adds_to_arrays() -> None:
+def test_a_recorder_of_several_outputs_adds_to_arrays():
     episode = started()
     add = episode.step_recorder(OUTPUT, "logp")
     add(np.ones(2, np.float32), 0, 1.0, {}, (np.ones(3, np.float32), -1.0))
@@ -140,7 +134,7 @@ def test_a_recorder_of_several_outputs_adds_to_arrays() -> None:
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_recorder_refuses_what_add_env_step_refuses(is_done: bool) -> None:
+def test_a_recorder_refuses_what_add_env_step_refuses(is_done):
     episode = started() if is_done else SingleAgentEpisode("e")
     add = episode.step_recorder(OUTPUT)
     if is_done:
@@ -150,7 +144,7 @@ def test_a_recorder_refuses_what_add_env_step_refuses(is_done: bool) -> None:
     assert (episode.t, len(episode.rewards)) == (0, 0)
 
 
-def mixed_episodes(shapes: list[tuple[int, bool, int]]) -> list[SingleAgentEpisode]:
+def mixed_episodes(shapes):
     """Episodes by (steps, is numpy already, size of an observation)."""
     episodes = []
     for number, (steps, is_numpy, size) in enumerate(shapes):
@@ -173,7 +167,7 @@ def mixed_episodes(shapes: list[tuple[int, bool, int]]) -> list[SingleAgentEpiso
     shapes=st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.integers(1, 3)), max_size=5)
     | st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.just(2)), max_size=5)
 )
-def test_converting_together_is_converting_one_by_one(shapes: list[tuple[int, bool, int]]) -> None:
+def test_converting_together_is_converting_one_by_one(shapes):
     together, alone = mixed_episodes(shapes), mixed_episodes(shapes)
     to_numpy_together(together)
     for episode, other in zip(together, alone, strict=True):
@@ -181,7 +175,7 @@ def test_converting_together_is_converting_one_by_one(shapes: list[tuple[int, bo
         episode.validate()
 
 
-def test_steps_can_be_added_after_a_conversion_and_stay_in_their_episode() -> None:
+def test_steps_can_be_added_after_a_conversion_and_stay_in_their_episode():
     episodes = [started("a"), started("b")]
     for episode in episodes:
         episode.add_env_step(np.ones(2, np.float32), 1, 1.0)
@@ -192,7 +186,7 @@ def test_steps_can_be_added_after_a_conversion_and_stay_in_their_episode() -> No
     assert episodes[1].get_rewards().tolist() == [1.0]
 
 
-def test_an_error_names_the_column_that_cannot_become_an_array() -> None:
+def test_an_error_names_the_column_that_cannot_become_an_array():
     episodes = [started("a"), started("b")]
     for episode in episodes:
         episode.add_env_step(np.ones(2, np.float32), 1, 1.0)
@@ -202,14 +196,14 @@ def test_an_error_names_the_column_that_cannot_become_an_array() -> None:
 
 
 @pytest.mark.parametrize("numpy", [False, True])
-def test_an_output_is_computed_for_all_steps_with_the_lookback(numpy: bool) -> None:
+def test_an_output_is_computed_for_all_steps_with_the_lookback(numpy):
     first = started()
     record(first, 3)
     chunks = [first, first.cut(1), started("other")]
     record(chunks[1], 2)
     calls = []
 
-    def compute(sources: Any, actions: Any) -> Any:
+    def compute(sources, actions):
         calls.append(len(sources))
         return sources.sum(axis=1) + 10 * actions
 
@@ -226,10 +220,10 @@ def test_an_output_is_computed_for_all_steps_with_the_lookback(numpy: bool) -> N
     assert chunks[1].get_extra_model_outputs("sum", -1, neg_index_as_lookback=True) == 3
 
 
-def test_a_short_episode_costs_a_few_microseconds_beside_its_steps() -> None:
+def test_a_short_episode_costs_a_few_microseconds_beside_its_steps():
     # Measured: 3.5 µs from the constructor to the recorder; the limit leaves room for a busy
     # machine.
-    def begin() -> None:
+    def begin():
         episode = SingleAgentEpisode("e", observation_space=None, action_space=None)
         episode.add_env_reset(0, {})
         episode.step_recorder(OUTPUT)

@@ -1,11 +1,8 @@
 """States and pickles of episodes: exact, plain, compact, and without time."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
 
 
-def played(steps: int, *, numpy: bool = False, infos: bool = True) -> SingleAgentEpisode:
+def played(steps, *, numpy=False, infos=True):
     episode = SingleAgentEpisode("e", observation_space=spaces.Box(0, 1, (3,)))
     episode.add_env_reset(np.zeros(3, np.float32), {"seed": 1} if infos else {})
     for step in range(steps):
@@ -33,7 +30,7 @@ def played(steps: int, *, numpy: bool = False, infos: bool = True) -> SingleAgen
     return episode.to_numpy() if numpy else episode
 
 
-def test_a_restored_episode_goes_on_like_the_original() -> None:
+def test_a_restored_episode_goes_on_like_the_original():
     episode = played(3).cut(1)
     restored = SingleAgentEpisode.from_state(episode.get_state())
     for one in (episode, restored):
@@ -48,7 +45,7 @@ def test_a_restored_episode_goes_on_like_the_original() -> None:
     assert restored.get_return() == episode.get_return() == math.fsum([0, 1 / 3, 2 / 3, 0.1])
 
 
-def test_a_state_is_a_snapshot() -> None:
+def test_a_state_is_a_snapshot():
     episode = played(2)
     episode.custom_data |= {"x": [1], "seen": {1}}
     state = episode.get_state()
@@ -65,7 +62,7 @@ def test_a_state_is_a_snapshot() -> None:
     assert second.custom_data == {"x": [1], "seen": {1}}
 
 
-def test_time_and_spaces_are_not_part_of_the_state() -> None:
+def test_time_and_spaces_are_not_part_of_the_state():
     episode = played(2)
     text = repr(sorted(episode.get_state()))
     assert "time" not in text
@@ -78,7 +75,7 @@ def test_time_and_spaces_are_not_part_of_the_state() -> None:
     assert restored.get_duration_s() == 0.0
 
 
-def test_an_incomplete_state_is_refused() -> None:
+def test_an_incomplete_state_is_refused():
     state = played(1).get_state()
     del state["rewards"], state["earlier_return"]
     with pytest.raises(EpisodeError, match=r"lacks \['earlier_return', 'rewards'\]"):
@@ -89,12 +86,12 @@ def test_an_incomplete_state_is_refused() -> None:
         SingleAgentEpisode.from_state(state)
 
 
-def clone(episode: SingleAgentEpisode) -> Any:
+def clone(episode):
     return pickle.loads(pickle.dumps(episode, pickle.HIGHEST_PROTOCOL))
 
 
 @pytest.mark.parametrize("numpy", [False, True])
-def test_a_pickled_episode_is_the_same_with_spaces_and_duration(numpy: bool) -> None:
+def test_a_pickled_episode_is_the_same_with_spaces_and_duration(numpy):
     episode = played(4, numpy=numpy)
     episode.user_data["x"] = 1
     other = clone(episode)
@@ -105,7 +102,7 @@ def test_a_pickled_episode_is_the_same_with_spaces_and_duration(numpy: bool) -> 
     assert copy.deepcopy(episode).get_return() == episode.get_return()
 
 
-def test_a_pickled_running_episode_goes_on() -> None:
+def test_a_pickled_running_episode_goes_on():
     other = clone(played(2))
     other.add_env_step(
         0, 0, 5.0, extra_model_outputs={"action_logp": 0.0, "action_dist_inputs": 0.0}
@@ -113,7 +110,7 @@ def test_a_pickled_running_episode_goes_on() -> None:
     assert other.get_return() == pytest.approx(5 + 1 / 3)
 
 
-def test_empty_infos_cost_nothing_on_the_way() -> None:
+def test_empty_infos_cost_nothing_on_the_way():
     chunk = played(256, numpy=True, infos=False)
     arrays = (chunk.observations, chunk.actions, chunk.rewards, *chunk.extra_model_outputs.values())
     raw_bytes = sum(column.data.nbytes for column in arrays)

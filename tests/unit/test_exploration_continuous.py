@@ -1,7 +1,5 @@
 """Strategies for continuous actions, against the moments of the noise that they are defined by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,11 +14,11 @@ _BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 _MEANS = [0.1, -0.2, 0.0, 0.0]
 
 
-def _box(low: list[float], high: list[float]) -> spaces.Box:
+def _box(low, high):
     return spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
 
 
-def test_uniform_numbers_become_normal_and_gumbel_ones() -> None:
+def test_uniform_numbers_become_normal_and_gumbel_ones():
     uniforms = np.random.default_rng(0).random((100_000, 2))
     normal = normal_numbers(uniforms)[:, 0]
     assert abs(normal.mean()) < 0.01
@@ -31,13 +29,13 @@ def test_uniform_numbers_become_normal_and_gumbel_ones() -> None:
     assert abs(gumbel.var() - np.pi**2 / 6) < 0.03
 
 
-def test_the_ends_of_the_uniform_numbers_stay_finite() -> None:
+def test_the_ends_of_the_uniform_numbers_stay_finite():
     ends = np.array([[0.0, 0.0], [np.nextafter(1.0, 0.0), 0.5]])
     assert np.isfinite(normal_numbers(ends)).all()
     assert np.isfinite(from_uniform(ends, kind="gumbel", width=2)).all()
 
 
-def test_gaussian_noise_has_its_deviation_around_the_best_action() -> None:
+def test_gaussian_noise_has_its_deviation_around_the_best_action():
     strategy = made({"type": "GaussianNoise", "random_timesteps": 0}, _BOX)
     choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
     actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
@@ -50,7 +48,7 @@ def test_gaussian_noise_has_its_deviation_around_the_best_action() -> None:
 
 
 @pytest.mark.parametrize("name", ["GaussianNoise", "OrnsteinUhlenbeckNoise"])
-def test_continuous_strategies_are_uniform_at_first(name: str) -> None:
+def test_continuous_strategies_are_uniform_at_first(name):
     space = _box([-1.0, 0.0], [1.0, 4.0])
     strategy = made({"type": name}, space)
     choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
@@ -61,7 +59,7 @@ def test_continuous_strategies_are_uniform_at_first(name: str) -> None:
     np.testing.assert_allclose(logp, -np.log(8.0), rtol=1e-5)
 
 
-def test_a_dimension_with_a_single_value_changes_no_likelihood() -> None:
+def test_a_dimension_with_a_single_value_changes_no_likelihood():
     strategy = made("Random", _box([3.0, 0.0], [3.0, 4.0]))
     choice = choice_for(strategy, same_rows(_MEANS, 5))
     actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
@@ -70,14 +68,14 @@ def test_a_dimension_with_a_single_value_changes_no_likelihood() -> None:
     np.testing.assert_allclose(logp, -np.log(4.0), rtol=1e-6)
 
 
-def test_scales_follow_the_ramp_that_begins_after_the_random_phase() -> None:
+def test_scales_follow_the_ramp_that_begins_after_the_random_phase():
     strategy = made({"type": "GaussianNoise"}, _BOX)
     assert isinstance(strategy, GaussianNoise)
     found = [strategy.scale(t) for t in (0, 1000, 6000, 11_000, 10**6)]
     assert found == pytest.approx([1.0, 1.0, 0.51, 0.02, 0.02])
 
 
-def test_dimensions_without_bounds_are_drawn_as_gymnasium_does() -> None:
+def test_dimensions_without_bounds_are_drawn_as_gymnasium_does():
     space = _box([-np.inf, 2.0], [np.inf, np.inf])
     strategy = made("Random", space)
     choice = choice_for(strategy, same_rows(_MEANS, _ROWS))
@@ -89,7 +87,7 @@ def test_dimensions_without_bounds_are_drawn_as_gymnasium_does() -> None:
     np.testing.assert_allclose(logp, densities, atol=1e-4)
 
 
-def test_the_process_is_the_recursion_of_its_definition() -> None:
+def test_the_process_is_the_recursion_of_its_definition():
     strategy = made(
         {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "scale_schedule": 0.5}, _BOX
     )
@@ -103,7 +101,7 @@ def test_the_process_is_the_recursion_of_its_definition() -> None:
         np.testing.assert_allclose(actions[0], np.array(_MEANS[:2]) + noise, atol=1e-6)
 
 
-def test_the_process_reaches_its_stationary_deviation() -> None:
+def test_the_process_reaches_its_stationary_deviation():
     strategy = made(
         {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "scale_schedule": 1.0}, _BOX
     )
@@ -116,10 +114,10 @@ def test_the_process_reaches_its_stationary_deviation() -> None:
     np.testing.assert_allclose(actions.std(axis=0), 0.1 * 2.0 * stationary, rtol=0.05)
 
 
-def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode() -> None:
+def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode():
     """RLlib shares one state among all envs and never resets it."""
 
-    def noise_of(slots: list[int], strategy: OrnsteinUhlenbeckNoise) -> list[float]:
+    def noise_of(slots, strategy):
         choice = choice_for(strategy, same_rows([0.0] * 4, len(slots)), seed=5)
         chosen = type(choice)(
             choice.distribution, choice.inputs, choice.noise, choice.noise_kind, slots
@@ -143,9 +141,7 @@ def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode() -
     ("num_workers", "worker_index", "scale"),
     [(3, 0, 0.0), (3, 1, 0.4**4.5), (3, 2, 0.4**8), (0, 0, 1.0)],
 )
-def test_each_worker_has_its_own_constant_scale(
-    kind: str, num_workers: int, worker_index: int, scale: float
-) -> None:
+def test_each_worker_has_its_own_constant_scale(kind, num_workers, worker_index, scale):
     """RLlib's PerWorkerGaussianNoise loses the index of its worker on the way to its base."""
     strategy = made({"type": kind}, _BOX, num_workers=num_workers, worker_index=worker_index)
     assert isinstance(strategy, GaussianNoise)

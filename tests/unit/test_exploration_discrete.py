@@ -1,7 +1,5 @@
 """Strategies for counted actions, against the distributions that they are defined by."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,7 +15,7 @@ _VALUES = [0.5, 0.0, 2.0, -1.0]
 @pytest.mark.parametrize(
     ("timestep", "epsilon"), [(0, 1.0), (100, 1.0), (350, 0.55), (600, 0.1), (10**9, 0.1)]
 )
-def test_epsilon_follows_the_ramp(timestep: int, epsilon: float) -> None:
+def test_epsilon_follows_the_ramp(timestep, epsilon):
     strategy = made(
         {
             "type": "EpsilonGreedy",
@@ -31,7 +29,7 @@ def test_epsilon_follows_the_ramp(timestep: int, epsilon: float) -> None:
     assert strategy.epsilon(timestep) == pytest.approx(epsilon, abs=1e-12)
 
 
-def test_epsilon_has_rllibs_defaults() -> None:
+def test_epsilon_has_rllibs_defaults():
     strategy = made({"type": "EpsilonGreedy"}, _FOUR)
     assert isinstance(strategy, EpsilonGreedy)
     found = [strategy.epsilon(t) for t in (0, 50_000, 100_000, 200_000)]
@@ -49,9 +47,7 @@ def test_epsilon_has_rllibs_defaults() -> None:
         (0, 0, 1.0),
     ],
 )
-def test_each_worker_has_its_own_constant_epsilon(
-    num_workers: int, worker_index: int, epsilon: float
-) -> None:
+def test_each_worker_has_its_own_constant_epsilon(num_workers, worker_index, epsilon):
     strategy = made(
         {"type": "PerWorkerEpsilonGreedy"},
         _FOUR,
@@ -69,11 +65,11 @@ class PerRow(EpsilonGreedy):
 
     share = 0.0
 
-    def epsilon(self, timestep: int) -> float:
+    def epsilon(self, timestep):
         return self.share
 
 
-def test_a_subclass_whose_epsilon_changes_within_a_timestep_is_asked_each_time() -> None:
+def test_a_subclass_whose_epsilon_changes_within_a_timestep_is_asked_each_time():
     strategy = made({"type": PerRow}, _FOUR)
     assert isinstance(strategy, PerRow)
     choice = choice_for(strategy, same_rows(_VALUES, _ROWS))

@@ -1,10 +1,5 @@
 """Curiosity and RE3: gradients, rewards against their formulas, learning, state."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -14,7 +9,6 @@ from tests.exploration_cases import made
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
 from trainer.exploration.intrinsic_rewards import RE3, Curiosity, neighbour_distances
-from trainer.types import Array
 
 _SUB = {"type": "StochasticSampling"}
 _TINY = {
@@ -27,7 +21,7 @@ _TINY = {
 }
 
 
-def curious(space: spaces.Space[Any] | None = None, **settings: Any) -> Curiosity:
+def curious(space=None, **settings):
     config = {"type": "Curiosity", "sub_exploration": _SUB, **_TINY, **settings}
     strategy = made(config, spaces.Discrete(3) if space is None else space)
     assert isinstance(strategy, Curiosity)
@@ -35,7 +29,7 @@ def curious(space: spaces.Space[Any] | None = None, **settings: Any) -> Curiosit
     return strategy
 
 
-def re3(**settings: Any) -> RE3:
+def re3(**settings):
     encoder = {"fcnet_hiddens": [16]}
     config = {"type": "RE3", "sub_exploration": _SUB, "embeds_dim": 8, **settings}
     config = {"encoder_net_config": encoder, **config}
@@ -45,21 +39,21 @@ def re3(**settings: Any) -> RE3:
     return strategy
 
 
-def steps(count: int, *, seed: int = 0, width: int = 1) -> tuple[Array, Array, Array]:
+def steps(count, *, seed=0, width=1):
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(count + 1, 4)).astype(np.float32)
     actions = rng.integers(0, 2, (count, width))
     return obs[:-1], (actions[:, 0] if width == 1 else actions), obs[1:]
 
 
-def chunk(count: int, *, seed: int = 0) -> ExploredChunk:
+def chunk(count, *, seed=0):
     obs, actions, new_obs = steps(count, seed=seed)
     everything = np.concatenate([obs, new_obs[-1:]])
     return ExploredChunk(everything, actions, np.arange(count, dtype=np.float64), None)
 
 
-def sample_of(chunks: Sequence[ExploredChunk], *, iteration: int = 0) -> ExploredSample:
-    def never(obs: Array) -> Array:
+def sample_of(chunks, *, iteration=0):
+    def never(obs):
         raise AssertionError(obs)
 
     return ExploredSample(chunks, 0, iteration, never)
@@ -69,9 +63,7 @@ def sample_of(chunks: Sequence[ExploredChunk], *, iteration: int = 0) -> Explore
     ("space", "width"), [(spaces.Discrete(3), 1), (spaces.MultiDiscrete([3, 2]), 2)]
 )
 @pytest.mark.parametrize("beta", [0.0, 0.2, 1.0])
-def test_curiosity_has_the_gradient_of_its_loss(
-    space: spaces.Space[Any], width: int, beta: float
-) -> None:
+def test_curiosity_has_the_gradient_of_its_loss(space, width, beta):
     strategy = curious(space, beta=beta)
     networks = strategy._made_networks()
     batch = steps(6, width=width)
@@ -94,9 +86,7 @@ def test_curiosity_has_the_gradient_of_its_loss(
 
 
 @pytest.mark.parametrize(("nvec", "shape"), [([[2], [2]], (2, 1)), (np.array(2), ())])
-def test_curiosity_takes_choices_of_any_shape_as_choices_in_a_row(
-    nvec: Any, shape: tuple[int, ...]
-) -> None:
+def test_curiosity_takes_choices_of_any_shape_as_choices_in_a_row(nvec, shape):
     flat = curious(spaces.MultiDiscrete(np.ravel(nvec)))
     shaped = curious(spaces.MultiDiscrete(nvec))
     obs, actions, new_obs = steps(6, width=2)
@@ -106,7 +96,7 @@ def test_curiosity_takes_choices_of_any_shape_as_choices_in_a_row(
     assert given.tobytes() == expected.tobytes()
 
 
-def test_intrinsic_reward_is_half_the_squared_error_of_the_forward_model() -> None:
+def test_intrinsic_reward_is_half_the_squared_error_of_the_forward_model():
     strategy, same = curious(eta=2.0), curious()
     part = chunk(9)
     error, _ = same.loss(part.obs[:-1], part.actions, part.obs[1:])
@@ -115,7 +105,7 @@ def test_intrinsic_reward_is_half_the_squared_error_of_the_forward_model() -> No
     np.testing.assert_allclose(rewards, expected, rtol=1e-6)
 
 
-def test_curiosity_gets_used_to_what_it_has_seen_and_is_surprised_by_what_is_new() -> None:
+def test_curiosity_gets_used_to_what_it_has_seen_and_is_surprised_by_what_is_new():
     strategy = curious(lr=5e-3)
     known = chunk(40)
     bonuses = [
@@ -129,7 +119,7 @@ def test_curiosity_gets_used_to_what_it_has_seen_and_is_surprised_by_what_is_new
     assert surprise > 2.0 * bonuses[-1]
 
 
-def test_how_steps_are_cut_into_chunks_changes_nothing_about_curiosity() -> None:
+def test_how_steps_are_cut_into_chunks_changes_nothing_about_curiosity():
     whole = chunk(20)
     first = ExploredChunk(whole.obs[:9], whole.actions[:8], whole.rewards[:8], None)
     second = ExploredChunk(whole.obs[8:], whole.actions[8:], whole.rewards[8:], None)
@@ -138,7 +128,7 @@ def test_how_steps_are_cut_into_chunks_changes_nothing_about_curiosity() -> None
     assert together.tobytes() == apart.tobytes()
 
 
-def test_features_that_are_not_finite_are_named_and_change_nothing() -> None:
+def test_features_that_are_not_finite_are_named_and_change_nothing():
     strategy = curious()
     before = strategy.get_state()
     part = chunk(4)
@@ -148,7 +138,7 @@ def test_features_that_are_not_finite_are_named_and_change_nothing() -> None:
     assert encode(strategy.get_state()) == encode(before)
 
 
-def test_curiosity_names_what_is_missing_or_misspelt() -> None:
+def test_curiosity_names_what_is_missing_or_misspelt():
     with pytest.raises(ConfigError, match="needs `sub_exploration`"):
         made({"type": "Curiosity"}, spaces.Discrete(2))
     with pytest.raises(ConfigError, match="Did you mean 'fcnet_hiddens'"):
@@ -164,7 +154,7 @@ def test_curiosity_names_what_is_missing_or_misspelt() -> None:
         )
 
 
-def test_neighbour_distances_are_those_of_a_plain_search() -> None:
+def test_neighbour_distances_are_those_of_a_plain_search():
     known = np.random.default_rng(0).normal(size=(700, 3)).astype(np.float32)
     rows = known[-600:]
     found = neighbour_distances(rows, known, k=4)
@@ -174,17 +164,17 @@ def test_neighbour_distances_are_those_of_a_plain_search() -> None:
         assert found[index] == pytest.approx(distances[4], rel=1e-9)
 
 
-def test_with_few_states_the_farthest_neighbour_counts() -> None:
+def test_with_few_states_the_farthest_neighbour_counts():
     known = np.array([[0.0], [1.0], [5.0]], np.float32)
     np.testing.assert_allclose(neighbour_distances(known, known, k=50), [5.0, 4.0, 5.0])
     assert neighbour_distances(known[:1], known[:1], k=50) == [0.0]
 
 
-def test_re3_adds_the_logarithm_of_the_distance_over_its_running_deviation() -> None:
+def test_re3_adds_the_logarithm_of_the_distance_over_its_running_deviation():
     strategy = re3(k_nn=3, beta=0.5)
     parts = [chunk(30, seed=seed) for seed in (0, 1)]
     memory = np.empty((0, 8), np.float32)
-    seen: list[float] = []
+    seen = []
     for part in parts:
         embedded = re3().embed(part.obs[:-1])
         memory = np.concatenate([memory, embedded])
@@ -195,7 +185,7 @@ def test_re3_adds_the_logarithm_of_the_distance_over_its_running_deviation() -> 
         np.testing.assert_allclose(rewards, expected, rtol=1e-6)
 
 
-def test_the_weight_of_re3_decays_with_iterations() -> None:
+def test_the_weight_of_re3_decays_with_iterations():
     constant, decaying = re3(beta=0.4), re3(beta=0.4, beta_schedule="linear_decay", rho=0.1)
     assert [constant.beta_at(t) for t in (0, 10)] == [0.4, 0.4]
     assert [decaying.beta_at(t) for t in (0, 1, 3)] == pytest.approx([0.4, 0.36, 0.2916])
@@ -203,7 +193,7 @@ def test_the_weight_of_re3_decays_with_iterations() -> None:
         re3(beta_schedule="linear")
 
 
-def test_rare_states_pay_more_than_frequent_ones() -> None:
+def test_rare_states_pay_more_than_frequent_ones():
     obs = np.zeros((41, 4), np.float32)
     obs[20] = 3.0
     part = ExploredChunk(obs, np.zeros(40, np.int64), np.zeros(40), None)

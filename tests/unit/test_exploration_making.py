@@ -1,12 +1,9 @@
 """From `exploration_config` to strategies and schedules: every spelling, every mistake."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys
 import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from tests.exploration_cases import choice_for, distribution_of, made, same_rows
 from trainer import DQNConfig, PPOConfig
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.exploration import (
-    ActionChoice,
     ConstantSchedule,
     EpsilonGreedy,
     Exploration,
@@ -32,7 +28,6 @@ from trainer.exploration import (
 )
 from trainer.exploration.strategies import UniformActions
 from trainer.name_resolution import PROGRAM
-from trainer.types import Array
 
 _TWO = spaces.Discrete(2)
 _BOX = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -41,15 +36,11 @@ _BOX = spaces.Box(-1.0, 1.0, (1,), np.float32)
 class Stubborn(Exploration):
     """A strategy as a user of RLlib would have written it."""
 
-    def __init__(
-        self, action_space: Any, *, framework: str, model: Any, favourite: int = 0, **context: Any
-    ) -> None:
+    def __init__(self, action_space, *, framework, model, favourite=0, **context):
         super().__init__(action_space, **context)
         self.framework, self.model, self.favourite = framework, model, favourite
 
-    def get_exploration_action(
-        self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
-    ) -> tuple[Array, Array | None]:
+    def get_exploration_action(self, *, action_distribution, timestep, explore=True):
         if not explore:
             return action_distribution.deterministic_sample(), None
         return np.full(len(action_distribution.inputs), self.favourite), None
@@ -67,23 +58,23 @@ class Stubborn(Exploration):
         ({"type": lambda space, **context: SoftQ(space, **context)}, SoftQ),
     ],
 )
-def test_the_type_may_be_a_name_a_path_a_class_or_a_callable(config: Any, kind: type) -> None:
+def test_the_type_may_be_a_name_a_path_a_class_or_a_callable(config, kind):
     assert type(made(config, _TWO)) is kind
 
 
-def test_the_type_may_be_a_strategy_of_which_every_place_gets_a_copy() -> None:
+def test_the_type_may_be_a_strategy_of_which_every_place_gets_a_copy():
     own = SoftQ(_TWO, distribution=distribution_of(_TWO), temperature=3.0)
     spec = ExplorationSpec.from_config(own, source=PROGRAM)
     copies = [spec.make(_TWO, distribution=distribution_of(_TWO)) for _ in range(2)]
     assert copies[0] is not copies[1]
-    assert [copy.temperature for copy in copies] == [3.0, 3.0]  # type: ignore[attr-defined]
+    assert [copy.temperature for copy in copies] == [3.0, 3.0]
     with pytest.raises(ConfigError, match="come too late"):
         ExplorationSpec.from_config({"type": own, "temperature": 1.0}, source=PROGRAM)
 
 
-def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch):
     module = types.ModuleType("some_users_module")
-    module.Stubborn = Stubborn  # type: ignore[attr-defined]
+    module.Stubborn = Stubborn
     monkeypatch.setitem(sys.modules, "some_users_module", module)
     strategy = made({"type": "some_users_module.Stubborn", "favourite": 1}, _TWO)
     assert isinstance(strategy, Stubborn)
@@ -126,7 +117,7 @@ def test_a_path_leads_to_a_class_of_the_users_own(monkeypatch: pytest.MonkeyPatc
         ({"type": "UpperConfidenceBound"}, ConfigError, "not offered.*bandits"),
     ],
 )
-def test_mistakes_are_found_when_configured(config: Any, error: type, text: str) -> None:
+def test_mistakes_are_found_when_configured(config, error, text):
     with pytest.raises(error, match=f"(?s){text}"):
         ExplorationSpec.from_config(config, source=PROGRAM)
     with pytest.raises(error, match=f"(?s){text}"):
@@ -134,15 +125,15 @@ def test_mistakes_are_found_when_configured(config: Any, error: type, text: str)
 
 
 class WithoutBase(Stubborn):
-    def __init__(self, action_space: Any, **context: Any) -> None: ...
+    def __init__(self, action_space, **context): ...
 
 
 class WithoutSpace(Stubborn):
-    def __init__(self, **context: Any) -> None: ...
+    def __init__(self, **context): ...
 
 
 class WithoutDefault(Stubborn):
-    def __init__(self, action_space: Any, *, until: int, **context: Any) -> None:
+    def __init__(self, action_space, *, until, **context):
         super().__init__(action_space, framework="", model=None, **context)
 
 
@@ -159,23 +150,23 @@ class WithoutActions(Exploration): ...
         (lambda: None, "cannot be made: too many positional arguments"),
     ],
 )
-def test_strategies_that_cannot_be_made_say_what_to_write(kind: Any, text: str) -> None:
+def test_strategies_that_cannot_be_made_say_what_to_write(kind, text):
     with pytest.raises(ConfigError, match=f"(?s)exploration_config: .*{text}"):
         made({"type": kind}, _TWO)
 
 
-def test_a_strategy_with_an_argument_of_its_own_is_made() -> None:
+def test_a_strategy_with_an_argument_of_its_own_is_made():
     assert isinstance(made({"type": WithoutDefault, "until": 3}, _TWO), WithoutDefault)
 
 
-def test_another_kind_of_schedule_or_scale_may_be_above_one() -> None:
+def test_another_kind_of_schedule_or_scale_may_be_above_one():
     schedule = LinearSchedule(9, 0.1, initial_p=1.1)
-    strategy: Any = made({"type": "GaussianNoise", "scale_schedule": schedule}, _BOX)
+    strategy = made({"type": "GaussianNoise", "scale_schedule": schedule}, _BOX)
     assert strategy.scale(0) == 1.1
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", [[0, 1.0], [0, 0.1]], 2.0])
-def test_a_wrong_epsilon_is_one_problem_and_no_exploration_config(epsilon: Any) -> None:
+def test_a_wrong_epsilon_is_one_problem_and_no_exploration_config(epsilon):
     with pytest.raises(ConfigError, match="1 problem") as caught:
         DQNConfig().training(epsilon=epsilon).validate()
     assert "exploration_config" not in str(caught.value)
@@ -190,9 +181,7 @@ def test_a_wrong_epsilon_is_one_problem_and_no_exploration_config(epsilon: Any) 
         ("OrnsteinUhlenbeckNoise", _TWO, "explores Box.*EpsilonGreedy"),
     ],
 )
-def test_the_wrong_strategy_for_an_action_space_names_the_right_ones(
-    name: str, space: spaces.Space[Any], text: str
-) -> None:
+def test_the_wrong_strategy_for_an_action_space_names_the_right_ones(name, space, text):
     with pytest.raises(UnsupportedSpaceError, match=f"(?s){text}"):
         made({"type": name}, space)
 
@@ -200,14 +189,12 @@ def test_the_wrong_strategy_for_an_action_space_names_the_right_ones(
 @pytest.mark.parametrize(
     "space", [spaces.MultiBinary(3), spaces.MultiDiscrete(np.array([[2, 3], [2, 2]]))]
 )
-def test_spaces_that_cannot_be_drawn_from_uniformly_name_the_way_out(
-    space: spaces.Space[Any],
-) -> None:
+def test_spaces_that_cannot_be_drawn_from_uniformly_name_the_way_out(space):
     with pytest.raises(UnsupportedSpaceError, match="Explore with StochasticSampling"):
         UniformActions(space)
 
 
-def test_configs_of_one_type_are_merged_and_another_type_replaces_them() -> None:
+def test_configs_of_one_type_are_merged_and_another_type_replaces_them():
     config = PPOConfig().exploration(exploration_config={"type": "SoftQ", "temperature": 2.0})
     config.env_runners(exploration_config={"temperature": 3.0})
     assert config.get_exploration_config() == {"type": "SoftQ", "temperature": 3.0}
@@ -215,7 +202,7 @@ def test_configs_of_one_type_are_merged_and_another_type_replaces_them() -> None
     assert config.get_exploration_config() == {"type": "EpsilonGreedy"}
 
 
-def test_without_a_type_the_algorithm_decides() -> None:
+def test_without_a_type_the_algorithm_decides():
     assert PPOConfig().get_exploration_config() == {"type": "StochasticSampling"}
     config = PPOConfig().exploration(exploration_config={"random_timesteps": 5})
     config.validate()
@@ -224,7 +211,7 @@ def test_without_a_type_the_algorithm_decides() -> None:
     assert spec.settings == {"random_timesteps": 5}
 
 
-def test_none_and_a_class_alone_are_understood() -> None:
+def test_none_and_a_class_alone_are_understood():
     config = PPOConfig().exploration(exploration_config=Random)
     assert config.get_exploration_config() == {"type": Random}
     config.exploration_config = None
@@ -242,7 +229,7 @@ def test_none_and_a_class_alone_are_understood() -> None:
         (PiecewiseSchedule([(10, 1.0), (20, 0.0)], 0.7), {0: 0.7, 10: 1.0, 15: 0.5, 20: 0.7}),
     ],
 )
-def test_schedules_have_the_values_of_their_formulas(schedule: Any, values: Any) -> None:
+def test_schedules_have_the_values_of_their_formulas(schedule, values):
     assert [schedule.value(t) for t in values] == pytest.approx(list(values.values()))
 
 
@@ -255,7 +242,7 @@ def test_schedules_have_the_values_of_their_formulas(schedule: Any, values: Any)
         read_schedule({"type": "ConstantSchedule", "constant": 0.3}, name="epsilon_schedule"),
     ],
 )
-def test_a_constant_schedule_takes_its_value_by_position_and_by_name(made: Any) -> None:
+def test_a_constant_schedule_takes_its_value_by_position_and_by_name(made):
     assert made == ConstantSchedule(0.3)
     assert made.value(7) == made(0) == made.constant == 0.3
     assert pickle.loads(pickle.dumps(made)) == made
@@ -275,7 +262,7 @@ def test_a_constant_schedule_takes_its_value_by_position_and_by_name(made: Any) 
         LinearSchedule(10, 0.0),
     ],
 )
-def test_schedules_may_be_written_in_several_ways(setting: Any) -> None:
+def test_schedules_may_be_written_in_several_ways(setting):
     schedule = read_schedule(setting, name="epsilon_schedule")
     assert [schedule.value(t) for t in (0, 4, 10, 50)] == pytest.approx([1.0, 0.6, 0.0, 0.0])
 
@@ -303,12 +290,12 @@ def test_schedules_may_be_written_in_several_ways(setting: Any) -> None:
         ("soon", "is no schedule"),
     ],
 )
-def test_mistakes_in_schedules_are_named(setting: Any, text: str) -> None:
+def test_mistakes_in_schedules_are_named(setting, text):
     with pytest.raises(ConfigError, match=text):
         read_schedule(setting, name="epsilon_schedule")
 
 
-def test_settings_stay_plain_data() -> None:
+def test_settings_stay_plain_data():
     config = PPOConfig().exploration(
         exploration_config={"type": "EpsilonGreedy", "epsilon_schedule": [[0, 1.0], [5, 0.1]]}
     )

@@ -1,9 +1,5 @@
 """ParameterNoise: its distances and adaptation, against their closed forms."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -14,21 +10,18 @@ from trainer.exploration import ExploredChunk, ExploredSample
 from trainer.exploration.strategies import ExplorationSpec, ParameterNoise
 from trainer.name_resolution import PROGRAM
 from trainer.nn import Categorical
-from trainer.types import Array
 
 _THREE = spaces.Discrete(3)
 _BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 
-def noisy(space: spaces.Space[Any] = _THREE, **settings: Any) -> ParameterNoise:
+def noisy(space=_THREE, **settings):
     strategy = made({"type": "ParameterNoise", **settings}, space)
     assert isinstance(strategy, ParameterNoise)
     return strategy
 
 
-def sample_of(
-    *pairs: tuple[list[list[float]], list[list[float]]], timestep: int = 0
-) -> ExploredSample:
+def sample_of(*pairs, timestep=0):
     """Chunks whose module gives the first inputs unperturbed, and the second ones perturbed."""
     chunks, clean = [], iter([np.array(pair[0], np.float32) for pair in pairs])
     for _, perturbed in pairs:
@@ -43,14 +36,14 @@ def sample_of(
             )
         )
 
-    def clean_inputs(obs: Array) -> Array:
+    def clean_inputs(obs):
         del obs
         return next(clean)
 
     return ExploredSample(chunks, timestep, 0, clean_inputs)
 
 
-def test_distance_of_counted_actions_is_the_mean_divergence() -> None:
+def test_distance_of_counted_actions_is_the_mean_divergence():
     clean = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]])
     perturbed = np.array([[1.0, 1.0, 1.0], [3.0, 0.0, 0.0]])
     p = np.exp(clean[0]) / np.exp(clean[0]).sum()
@@ -58,7 +51,7 @@ def test_distance_of_counted_actions_is_the_mean_divergence() -> None:
     assert noisy().distance(clean, perturbed) == pytest.approx(expected)
 
 
-def test_distance_of_continuous_actions_is_the_root_mean_square_of_the_best() -> None:
+def test_distance_of_continuous_actions_is_the_root_mean_square_of_the_best():
     clean, perturbed = np.zeros((2, 4)), np.zeros((2, 4))
     perturbed[0, :2] = [0.3, -0.1]
     perturbed[:, 2:] = 5.0  # deviations do not count
@@ -66,7 +59,7 @@ def test_distance_of_continuous_actions_is_the_root_mean_square_of_the_best() ->
     assert noisy(_BOX).distance(clean, perturbed) == pytest.approx(expected)
 
 
-def test_stddev_grows_while_the_policies_are_closer_than_the_threshold_else_shrinks() -> None:
+def test_stddev_grows_while_the_policies_are_closer_than_the_threshold_else_shrinks():
     near, far = [[0.0, 0.0, 0.0]], [[60.0, 0.0, 0.0]]
     strategy = noisy(sub_exploration={"type": "EpsilonGreedy", "epsilon_schedule": 0.3})
     strategy.observe_sample(sample_of((near, near), (near, far), (near, far)))
@@ -74,7 +67,7 @@ def test_stddev_grows_while_the_policies_are_closer_than_the_threshold_else_shri
 
 
 @pytest.mark.parametrize(("gap", "factor"), [(0.999, 1.01), (1.001, 1 / 1.01)])
-def test_threshold_of_counted_actions_follows_from_epsilon(gap: float, factor: float) -> None:
+def test_threshold_of_counted_actions_follows_from_epsilon(gap, factor):
     """δ = -log(1 - ε + ε/n): here two policies at KL = gap · δ."""
     epsilon = 0.3
     delta = -np.log(1 - epsilon + epsilon / 3)
@@ -91,16 +84,14 @@ def test_threshold_of_counted_actions_follows_from_epsilon(gap: float, factor: f
 
 
 @pytest.mark.parametrize(("shift", "factor"), [(0.099, 1.01), (0.101, 1 / 1.01)])
-def test_threshold_of_continuous_actions_is_the_noise_of_the_sub_exploration(
-    shift: float, factor: float
-) -> None:
+def test_threshold_of_continuous_actions_is_the_noise_of_the_sub_exploration(shift, factor):
     sub = {"type": "OrnsteinUhlenbeckNoise", "ou_sigma": 0.2, "scale_schedule": 0.5}
     strategy = noisy(_BOX, sub_exploration=sub)
     strategy.observe_sample(sample_of(([[0.0] * 4], [[shift, -shift, 0.0, 0.0]])))
     assert strategy.current_stddev == pytest.approx(factor)
 
 
-def test_perturbations_are_standard_normal_numbers_of_the_given_generator() -> None:
+def test_perturbations_are_standard_normal_numbers_of_the_given_generator():
     shapes = {"pi/kernel": (200, 50), "pi/bias": (50,)}
     drawn = noisy().perturbation(shapes, np.random.default_rng(0))
     again = noisy().perturbation(shapes, np.random.default_rng(0))
@@ -110,28 +101,28 @@ def test_perturbations_are_standard_normal_numbers_of_the_given_generator() -> N
     assert abs(drawn.std() - 1.0) < 0.02
 
 
-def test_default_sub_explorations_are_random_at_first_and_careful_afterwards() -> None:
+def test_default_sub_explorations_are_random_at_first_and_careful_afterwards():
     discrete = noisy(random_timesteps=100).sub_exploration
-    assert [discrete.epsilon(t) for t in (0, 101, 102, 5000)] == [1.0, 1.0, 0.01, 0.01]  # type: ignore[attr-defined]
+    assert [discrete.epsilon(t) for t in (0, 101, 102, 5000)] == [1.0, 1.0, 0.01, 0.01]
     box = noisy(_BOX, random_timesteps=100).sub_exploration
     assert type(box).__name__ == "OrnsteinUhlenbeckNoise"
-    assert box.random_timesteps == 100  # type: ignore[attr-defined]
+    assert box.random_timesteps == 100
 
 
-def test_a_sub_exploration_without_a_threshold_is_refused() -> None:
+def test_a_sub_exploration_without_a_threshold_is_refused():
     expected = "(?s)ParameterNoise adapts.*SoftQ does not say.*EpsilonGreedy for.*GaussianNoise"
     with pytest.raises(ConfigError, match=expected):
         noisy(sub_exploration={"type": "SoftQ"})
 
 
-def test_a_space_that_it_cannot_serve_is_not_blamed_on_the_sub_exploration() -> None:
+def test_a_space_that_it_cannot_serve_is_not_blamed_on_the_sub_exploration():
     with pytest.raises(UnsupportedSpaceError, match=r"^ParameterNoise explores .*MultiBinary\(3\)"):
         ExplorationSpec.from_config("ParameterNoise", source=PROGRAM).make(
             spaces.MultiBinary(3), distribution=Categorical(3)
         )
 
 
-def test_a_sub_exploration_that_does_not_fit_the_space_is_named_as_such() -> None:
+def test_a_sub_exploration_that_does_not_fit_the_space_is_named_as_such():
     with pytest.raises(
         UnsupportedSpaceError, match=r"^sub_exploration of ParameterNoise: EpsilonGreedy explores"
     ):
@@ -139,6 +130,6 @@ def test_a_sub_exploration_that_does_not_fit_the_space_is_named_as_such() -> Non
 
 
 @pytest.mark.parametrize("given", [-1, 0.5, "many"])
-def test_random_timesteps_that_are_no_number_are_named(given: Any) -> None:
+def test_random_timesteps_that_are_no_number_are_named(given):
     with pytest.raises(ConfigError, match=r"random_timesteps=.*expected an int ≥ 0"):
         noisy(random_timesteps=given)

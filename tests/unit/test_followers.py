@@ -1,16 +1,12 @@
 """Followers: a sink gets every row once, in order, wherever it was stopped, and delays nobody."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,54 +21,54 @@ ROOT = Path(__file__).parents[2]
 class Noting(Sink):
     """Notes what it is asked, and keeps rows as a file would."""
 
-    def __init__(self, bookmark: Path = Path()) -> None:
+    def __init__(self, bookmark=Path()):
         self.name, self.bookmark = "the sink", bookmark
-        self.asked: list[Any] = []
-        self.rows: list[dict[str, Any]] = []
-        self.before: Callable[[int], object] = lambda number: None
+        self.asked = []
+        self.rows = []
+        self.before = lambda number: None
 
-    def begin(self, number: int) -> int:
+    def begin(self, number):
         self.asked.append(("begin", number))
         self.rows = [row for row in self.rows if row["training_iteration"] < number]
         return self.rows[-1]["training_iteration"] if self.rows else 0
 
-    def append(self, number: int, row: dict[str, Any]) -> None:
+    def append(self, number, row):
         self.before(number)
         self.asked.append(number)
         self.rows.append(row)
 
-    def end(self, *, failed: bool) -> None:
+    def end(self, *, failed):
         self.asked.append("failed" if failed else "end")
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> RowsFile:
+def rows(tmp_path):
     return RowsFile(tmp_path / "rows.jsonl")
 
 
-def row(number: int, **values: Any) -> dict[str, Any]:
+def row(number, **values):
     return {"training_iteration": number, **values}
 
 
-def write(rows: RowsFile, *numbers: int, **values: Any) -> None:
+def write(rows, *numbers, **values):
     for number in numbers:
         rows.append(row(number, **values))
 
 
-def follower_of(rows: RowsFile, sink: Sink, thread: FollowerThread | None = None) -> Follower:
+def follower_of(rows, sink, thread=None):
     """As another process would make one, unless another one of this process lives."""
     sink.bookmark = rows.path.with_name("bookmark")
     return Follower(rows, sink, thread or FollowerThread("the sink"))
 
 
-def catch_up(rows: RowsFile, sink: Sink) -> None:
+def catch_up(rows, sink):
     follower_of(rows, sink).catch_up()
 
 
 # ---- following
 
 
-def test_a_sink_gets_each_row_once_in_order_also_in_the_next_process(rows: RowsFile) -> None:
+def test_a_sink_gets_each_row_once_in_order_also_in_the_next_process(rows):
     sink = Noting()
     catch_up(rows, sink)
     assert sink.asked == [], "nothing begins before there is a row"
@@ -86,9 +82,7 @@ def test_a_sink_gets_each_row_once_in_order_also_in_the_next_process(rows: RowsF
 
 
 @pytest.mark.parametrize("kept", range(9))
-def test_rows_that_are_taken_back_are_followed_again_from_a_place_not_far_behind(
-    rows: RowsFile, kept: int
-) -> None:
+def test_rows_that_are_taken_back_are_followed_again_from_a_place_not_far_behind(rows, kept):
     sink = Noting()
     write(rows, *range(1, 9), word="old")
     catch_up(rows, sink)
@@ -100,12 +94,12 @@ def test_rows_that_are_taken_back_are_followed_again_from_a_place_not_far_behind
     assert repeated >= kept // 2, "at most as many again as were taken back"
 
 
-def test_rows_that_are_taken_back_while_it_follows_do_not_stay(rows: RowsFile) -> None:
+def test_rows_that_are_taken_back_while_it_follows_do_not_stay(rows):
     sink = Noting()
     follower = follower_of(rows, sink)
     write(rows, 1, 2, 3, 4, word="old")
 
-    def take_back(number: int) -> None:
+    def take_back(number):
         if number == 3:
             sink.before = lambda number: None
             write(rows, 2, 3, word="new")
@@ -117,7 +111,7 @@ def test_rows_that_are_taken_back_while_it_follows_do_not_stay(rows: RowsFile) -
     assert [each["word"] for each in sink.rows] == ["old", "new", "new"]
 
 
-def test_what_the_sink_lacks_comes_first(rows: RowsFile) -> None:
+def test_what_the_sink_lacks_comes_first(rows):
     sink = Noting()
     write(rows, *range(1, 8))
     catch_up(rows, sink)
@@ -127,9 +121,7 @@ def test_what_the_sink_lacks_comes_first(rows: RowsFile) -> None:
     assert sink.rows == list(rows.rows())
 
 
-def test_a_bookmark_that_is_lost_or_cannot_be_read_costs_time_only(
-    rows: RowsFile, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bookmark_that_is_lost_or_cannot_be_read_costs_time_only(rows, caplog):
     bookmark, sink = rows.path.with_name("bookmark"), Noting()
     for text in (None, "torn", "[3]", '{"bookmarks": 3}', '{"bookmarks": [[1, 2]]}'):
         bookmark.unlink(missing_ok=True)
@@ -143,7 +135,7 @@ def test_a_bookmark_that_is_lost_or_cannot_be_read_costs_time_only(
     assert {"int", "Expecting", "Bookmark"} <= set(re.findall(r"read \(\W*(\w+)", caplog.text))
 
 
-def test_rows_up_to_a_number_only(rows: RowsFile) -> None:
+def test_rows_up_to_a_number_only(rows):
     sink = Noting()
     write(rows, 1, 2, 3)
     follower = follower_of(rows, sink)
@@ -152,7 +144,7 @@ def test_rows_up_to_a_number_only(rows: RowsFile) -> None:
     assert sink.asked == [("begin", 1), 1, 2]
 
 
-def test_an_evaluation_that_is_only_repeated_is_no_point(rows: RowsFile) -> None:
+def test_an_evaluation_that_is_only_repeated_is_no_point(rows):
     shown, points = Noting(), Noting()
     shown.holds_points = False
     for number, made_at in ((1, None), (2, 2), (3, 2), (4, 4), (5, 4)):
@@ -168,11 +160,11 @@ def test_an_evaluation_that_is_only_repeated_is_no_point(rows: RowsFile) -> None
 # ---- sinks that fail
 
 
-def failing(*errors: BaseException | None) -> Callable[[int], None]:
+def failing(*errors):
     """Raises these, one after the other."""
     left = list(errors)
 
-    def fail(number: int) -> None:
+    def fail(number):
         if left and (error := left.pop(0)) is not None:
             raise error
 
@@ -180,7 +172,7 @@ def failing(*errors: BaseException | None) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), ValueError("odd"), SystemExit(3)])
-def test_a_sink_that_fails_gets_what_it_lacks_later(rows: RowsFile, error: BaseException) -> None:
+def test_a_sink_that_fails_gets_what_it_lacks_later(rows, error):
     sink = Noting()
     sink.before = failing(None, error, error)
     follower = follower_of(rows, sink)
@@ -207,19 +199,19 @@ def test_a_sink_that_fails_gets_what_it_lacks_later(rows: RowsFile, error: BaseE
 class Gate(Noting):
     """Takes rows only when it is let; `with gate:` lets it in the end."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.may_write = threading.Semaphore(0)
         self.before = lambda number: self.may_write.acquire()
 
-    def __enter__(self) -> Gate:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.may_write.release(10_000)
 
 
-def test_rows_are_followed_on_a_thread_that_ends_when_all_is_done(rows: RowsFile) -> None:
+def test_rows_are_followed_on_a_thread_that_ends_when_all_is_done(rows):
     before, sink = threading.active_count(), Noting()
     follower = follower_of(rows, sink)
     for number in range(1, 100):
@@ -234,9 +226,7 @@ def test_rows_are_followed_on_a_thread_that_ends_when_all_is_done(rows: RowsFile
     assert len(sink.rows) == 100
 
 
-def test_a_sink_that_hangs_delays_nobody_and_loses_nothing(
-    rows: RowsFile, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sink_that_hangs_delays_nobody_and_loses_nothing(rows, caplog):
     with Gate() as gate:
         follower = follower_of(rows, gate)
         for number in range(1, 1200):
@@ -249,9 +239,7 @@ def test_a_sink_that_hangs_delays_nobody_and_loses_nothing(
     assert not caplog.messages
 
 
-def test_what_a_sink_raises_is_logged_once_and_it_catches_up_with_the_next_row(
-    rows: RowsFile, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_sink_raises_is_logged_once_and_it_catches_up_with_the_next_row(rows, caplog):
     sink = Noting()
     sink.before = failing(OSError("disk full"), SystemExit("no"), OSError("disk full"))
     follower = follower_of(rows, sink)
@@ -265,7 +253,7 @@ def test_what_a_sink_raises_is_logged_once_and_it_catches_up_with_the_next_row(
     assert str(rows.path) in message
 
 
-def test_one_thread_serves_several_followers_one_of_which_fails(tmp_path: Path) -> None:
+def test_one_thread_serves_several_followers_one_of_which_fails(tmp_path):
     thread, sinks = FollowerThread("trials"), [Noting(), Noting(), Noting()]
     sinks[1].before = failing(OSError("no"))
     for number, sink in enumerate(sinks):
@@ -277,10 +265,8 @@ def test_one_thread_serves_several_followers_one_of_which_fails(tmp_path: Path) 
     assert [len(sink.rows) for sink in sinks] == [2, 0, 2]
 
 
-def test_no_thread_can_be_started_while_the_interpreter_ends(
-    rows: RowsFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: threading.Thread) -> None:
+def test_no_thread_can_be_started_while_the_interpreter_ends(rows, monkeypatch):
+    def refuse(self):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     follower = follower_of(rows, Noting())
@@ -298,8 +284,8 @@ def test_no_thread_can_be_started_while_the_interpreter_ends(
 # ---- followers of one sink, one after the other
 
 
-def test_a_sink_is_ended_before_another_follower_goes_on(rows: RowsFile) -> None:
-    asked: list[Any] = []
+def test_a_sink_is_ended_before_another_follower_goes_on(rows):
+    asked = []
     with Gate() as gate:
         gate.asked = asked
         first = follower_of(rows, gate)
@@ -317,9 +303,7 @@ def test_a_sink_is_ended_before_another_follower_goes_on(rows: RowsFile) -> None
     assert sink.rows == list(rows.rows())
 
 
-def test_a_sink_that_hangs_holds_the_next_follower_up_only_for_a_while(
-    rows: RowsFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_that_hangs_holds_the_next_follower_up_only_for_a_while(rows, monkeypatch):
     monkeypatch.setattr(followers, "EXIT_PATIENCE_S", 0.05)
     with Gate() as gate:
         first = follower_of(rows, gate)
@@ -340,15 +324,13 @@ def test_a_sink_that_hangs_holds_the_next_follower_up_only_for_a_while(
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr(followers, "EXIT_PATIENCE_S", 0.05)
     monkeypatch.setattr(followers, "_LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(followers, "_TOLD_AFTER_S", 0.0)
 
 
-def test_sinks_are_ended_behind_their_last_row_and_a_further_row_opens_them_again(
-    rows: RowsFile,
-) -> None:
+def test_sinks_are_ended_behind_their_last_row_and_a_further_row_opens_them_again(rows):
     sink = Noting()
     follower = follower_of(rows, sink)
     write(rows, 1)
@@ -365,16 +347,14 @@ def test_sinks_are_ended_behind_their_last_row_and_a_further_row_opens_them_agai
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_end_waits_as_long_as_a_sink_gets_on(
-    rows: RowsFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_waits_as_long_as_a_sink_gets_on(rows, monkeypatch, caplog):
     monkeypatch.setattr(followers, "EXIT_PATIENCE_S", 20.0)
     with Gate() as gate:
         follower = follower_of(rows, gate)
         write(rows, *range(1, 20))
         follower.wake()
 
-        def let_in_one_by_one() -> None:
+        def let_in_one_by_one():
             for number in range(1, 20):
                 gate.may_write.release()
                 assert wait_until(functools.partial(gate.asked.__contains__, number))
@@ -390,9 +370,8 @@ def test_the_end_waits_as_long_as_a_sink_gets_on(
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("is_at_ends", [True, False])
 def test_the_end_gives_up_a_sink_that_hangs(
-    rows: RowsFile, is_at_ends: bool, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    rows, is_at_ends, monkeypatch,
+    caplog):  # fmt: skip
     monkeypatch.setattr(followers, "SERVICE_PATIENCE_S", 0.2)
     with Gate() as gate:
         gate.is_at_ends = is_at_ends
@@ -406,9 +385,7 @@ def test_the_end_gives_up_a_sink_that_hangs(
     )
 
 
-def test_the_end_says_of_a_sink_that_fails_where_the_rows_are(
-    rows: RowsFile, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_says_of_a_sink_that_fails_where_the_rows_are(rows, caplog):
     sink = Noting()
     sink.before = failing(*[OSError("down")] * 3)
     follower = follower_of(rows, sink)
@@ -418,10 +395,8 @@ def test_the_end_says_of_a_sink_that_fails_where_the_rows_are(
     assert "the sink did not get everything. Rows are kept in" in caplog.text
 
 
-def test_ctrl_c_ends_the_wait(
-    rows: RowsFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def interrupted(_: FollowerThread, timeout_s: float) -> bool:
+def test_ctrl_c_ends_the_wait(rows, monkeypatch, caplog):
+    def interrupted(_, timeout_s):
         raise KeyboardInterrupt
 
     with Gate() as gate:
@@ -472,7 +447,7 @@ del thread
 """
 
 
-def _output_of(script: str, *arguments: object) -> tuple[str, str]:
+def _output_of(script, *arguments):
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
@@ -481,14 +456,14 @@ def _output_of(script: str, *arguments: object) -> tuple[str, str]:
 
 
 @pytest.mark.process
-def test_the_end_of_the_process_ends_sinks_that_nothing_refers_to_any_more(tmp_path: Path) -> None:
+def test_the_end_of_the_process_ends_sinks_that_nothing_refers_to_any_more(tmp_path):
     output, told = _output_of(_ENDING, tmp_path, 60, 0.3)
     assert output == "row 1\nrow 2\nrow 3\nend\n"
     assert "the sink is still busy; the end waits while it gets on" in told
 
 
 @pytest.mark.process
-def test_the_end_of_the_process_gives_up_a_sink_that_never_answers(tmp_path: Path) -> None:
+def test_the_end_of_the_process_gives_up_a_sink_that_never_answers(tmp_path):
     output, told = _output_of(_ENDING, tmp_path, 0.1, 0)
     assert output == ""
     assert "the sink has not answered for 0 s, and gets nothing more" in told

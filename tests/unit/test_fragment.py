@@ -1,7 +1,5 @@
 """Columns of sub-envs side by side."""
 
-from __future__ import annotations
-
 import numpy as np
 from gymnasium import spaces
 
@@ -12,13 +10,13 @@ FINE = 1.0 + 2.0**-40
 """A number that float32 cuts."""
 
 
-def opened() -> Fragment:
+def opened():
     fragment = Fragment(np.zeros((2, 1), np.float32), num_rows=3)
     fragment.open_actions(np.zeros(2, np.float32), {"value": np.zeros(2, np.float32)})
     return fragment
 
 
-def test_a_step_of_a_wider_dtype_keeps_its_numbers() -> None:
+def test_a_step_of_a_wider_dtype_keeps_its_numbers():
     fragment = opened()
     fine = np.array([FINE, FINE])
     fragment.write_step(0, fine, np.zeros(2), {"value": fine})
@@ -28,13 +26,13 @@ def test_a_step_of_a_wider_dtype_keeps_its_numbers() -> None:
     assert fragment.observations[0, 0, 0] == FINE
 
 
-def test_an_observation_of_one_sub_env_of_a_wider_dtype_keeps_its_numbers() -> None:
+def test_an_observation_of_one_sub_env_of_a_wider_dtype_keeps_its_numbers():
     fragment = opened()
     fragment.write_observations_of(1, 2, np.array([[FINE]]))
     assert fragment.observations[1, 2, 0] == FINE
 
 
-def test_a_look_back_of_a_wider_dtype_keeps_its_numbers() -> None:
+def test_a_look_back_of_a_wider_dtype_keeps_its_numbers():
     fragment, space = opened(), spaces.Box(-9.0, 9.0, (1,), np.float64)
     episode = SingleAgentEpisode("e", observation_space=space, action_space=space)
     episode.add_env_reset(np.array([FINE]))
@@ -47,7 +45,7 @@ def test_a_look_back_of_a_wider_dtype_keeps_its_numbers() -> None:
     assert fragment.is_recorded.tolist() == [[False, True, False], [False] * 3]
 
 
-def test_columns_that_hold_a_value_already_stay_where_they_are() -> None:
+def test_columns_that_hold_a_value_already_stay_where_they_are():
     fragment = opened()
     before = fragment.observations
     fragment.write_observations(1, np.ones((2, 1), np.float16))

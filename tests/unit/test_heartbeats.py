@@ -1,10 +1,6 @@
 """A worker shows its owner that it makes progress, also in work that knows nothing of workers."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,15 +12,15 @@ from trainer.tune.lanes import Deaths, Patience
 
 
 @pytest.fixture
-def signals() -> Iterator[Any]:
+def signals():
     """Signals of this process, as if it were a worker."""
-    made: Any = SimpleNamespace(num_heartbeats=0)
+    made = SimpleNamespace(num_heartbeats=0)
     show_progress_by(made)
     yield made
     show_progress_by(None)
 
 
-def config() -> PPOConfig:
+def config():
     return (
         PPOConfig()
         .environment("CartPole-v1")
@@ -35,25 +31,25 @@ def config() -> PPOConfig:
     )  # fmt: skip
 
 
-def test_an_algorithm_in_a_worker_beats_with_its_env_steps_and_minibatches(signals: Any) -> None:
+def test_an_algorithm_in_a_worker_beats_with_its_env_steps_and_minibatches(signals):
     with config().build_algo() as algo:
         before = signals.num_heartbeats
         algo.train()
     assert signals.num_heartbeats - before >= 64 / 2 + 3 * 64 / 32
 
 
-def test_outside_of_a_worker_nothing_beats() -> None:
+def test_outside_of_a_worker_nothing_beats():
     beat()
     assert own_heartbeat() is None
 
 
-def test_a_user_shows_that_a_long_row_is_worked_at(signals: Any) -> None:
+def test_a_user_shows_that_a_long_row_is_worked_at(signals):
     tune.get_context().heartbeat()
     assert signals.num_heartbeats == 1
 
 
-def test_who_waits_for_workers_makes_progress_when_they_do(signals: Any) -> None:
-    pool: Any = WorkerPool(["worker"])
+def test_who_waits_for_workers_makes_progress_when_they_do(signals):
+    pool = WorkerPool(["worker"])
     place = SimpleNamespace(num_heartbeats=0)
     pool.places = {1: place}
     for place.num_heartbeats, expected in ((0, 0), (3, 1), (3, 1), (4, 2)):
@@ -61,7 +57,7 @@ def test_who_waits_for_workers_makes_progress_when_they_do(signals: Any) -> None
         assert signals.num_heartbeats == expected
 
 
-def deaths_until_given_up(patience: Patience, places: list[int], *, exit_code: int) -> int:
+def deaths_until_given_up(patience, places, *, exit_code):
     deaths = Deaths(patience)
     for number, num_heartbeats in enumerate(places, start=1):
         if deaths.add(
@@ -71,9 +67,7 @@ def deaths_until_given_up(patience: Patience, places: list[int], *, exit_code: i
     return 0
 
 
-def test_a_crash_that_comes_at_the_same_place_is_given_up_and_one_that_does_not_is_repaired() -> (
-    None
-):
+def test_a_crash_that_comes_at_the_same_place_is_given_up_and_one_that_does_not_is_repaired():
     patience = Patience(crashes=3, crashes_anywhere=10, kills=100)
     assert deaths_until_given_up(patience, [70] * 20, exit_code=-11) == 3
     spread = [500, 20, 310, 90, 200, 45, 400]

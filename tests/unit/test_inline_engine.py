@@ -1,11 +1,8 @@
 """Workers of this process: calls are made when their answers are taken, and raise there."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import weakref
-from typing import Any
 
 import pytest
 
@@ -17,35 +14,34 @@ from trainer.runtime.worker_pool import WorkerPool
 class Handler:
     """Keeps what it was given, and notes what happens to it."""
 
-    def __init__(self, signals: Any) -> None:
+    def __init__(self, signals):
         self.signals = signals
-        self.seen: list[Any] = []
+        self.seen = []
 
-    def report(self) -> str:
+    def report(self):
         return "made"
 
-    def take(self, thing: Any) -> Any:
+    def take(self, thing):
         self.seen.append(thing)
         return thing
 
-    def fail(self) -> None:
+    def fail(self):
         raise ZeroDivisionError("mine")
 
-    def told_to_end(self) -> bool:
+    def told_to_end(self):
         return bool(self.signals.must_end)
 
-    def close(self) -> None:
+    def close(self):
         self.seen.append("closed")
 
 
-def started(place: InlinePlace) -> Handler:
+def started(place):
     place.start(Handler)
     assert place.take() == Success("made")
-    handler: Handler = place.handler
-    return handler
+    return place.handler
 
 
-def test_a_call_is_made_when_its_answer_is_taken_and_nothing_travels() -> None:
+def test_a_call_is_made_when_its_answer_is_taken_and_nothing_travels():
     place, thing = InlinePlace("here"), object()
     assert not place.is_running
     handler = started(place)
@@ -59,7 +55,7 @@ def test_a_call_is_made_when_its_answer_is_taken_and_nothing_travels() -> None:
         place.take()
 
 
-def test_what_is_raised_is_raised_and_the_handler_stays() -> None:
+def test_what_is_raised_is_raised_and_the_handler_stays():
     place = InlinePlace("here")
     handler = started(place)
     place.submit("fail", ())
@@ -70,7 +66,7 @@ def test_what_is_raised_is_raised_and_the_handler_stays() -> None:
     assert (place.is_busy, place.owes_answer) == (False, False)
 
 
-def test_a_call_that_was_not_taken_is_replaced_by_the_next() -> None:
+def test_a_call_that_was_not_taken_is_replaced_by_the_next():
     place = InlinePlace("here")
     handler = started(place)
     place.submit("take", (1,))
@@ -79,7 +75,7 @@ def test_a_call_that_was_not_taken_is_replaced_by_the_next() -> None:
     assert handler.seen == [2]
 
 
-def test_a_call_that_was_told_to_end_hears_of_it_and_the_next_does_not() -> None:
+def test_a_call_that_was_told_to_end_hears_of_it_and_the_next_does_not():
     place = InlinePlace("here")
     started(place)
     place.submit("told_to_end", ())
@@ -89,14 +85,14 @@ def test_a_call_that_was_told_to_end_hears_of_it_and_the_next_does_not() -> None
     assert place.take().value is False
 
 
-def test_calls_are_made_inside_of_what_is_around_each_worker() -> None:
-    seen: list[Any] = []
+def test_calls_are_made_inside_of_what_is_around_each_worker():
+    seen = []
 
     class Around:
-        def __enter__(self) -> None:
+        def __enter__(self):
             seen.append(("in", id(self)))
 
-        def __exit__(self, *_: object) -> None:
+        def __exit__(self, *_):
             seen.append(("out", id(self)))
 
     place = InlinePlace("here", around=Around)
@@ -110,7 +106,7 @@ def test_calls_are_made_inside_of_what_is_around_each_worker() -> None:
     assert len({owner for _, owner in seen}) == 2, "another worker, another block"
 
 
-def test_a_killed_worker_is_let_go_and_one_that_is_stopped_closed() -> None:
+def test_a_killed_worker_is_let_go_and_one_that_is_stopped_closed():
     place = InlinePlace("here")
     killed = started(place)
     place.submit("take", (1,))
@@ -122,8 +118,8 @@ def test_a_killed_worker_is_let_go_and_one_that_is_stopped_closed() -> None:
     assert (place.is_running, stopped.seen) == (False, ["closed"])
 
 
-def test_what_ends_workers_is_called_once_for_each_however_they_end() -> None:
-    ended: list[Any] = []
+def test_what_ends_workers_is_called_once_for_each_however_they_end():
+    ended = []
     place = InlinePlace("here", on_kill=ended.append)
     handlers = [started(place) for _ in range(2)]
     assert ended == handlers[:1], "another one was started"
@@ -133,9 +129,9 @@ def test_what_ends_workers_is_called_once_for_each_however_they_end() -> None:
     assert handlers[1].seen == []
 
 
-def test_an_error_of_closing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_closing_is_logged(caplog):
     place = InlinePlace("here")
-    handler: Any = started(place)
+    handler = started(place)
     handler.close = handler.fail
     with caplog.at_level(logging.WARNING):
         place.stop(2.0)
@@ -143,7 +139,7 @@ def test_an_error_of_closing_is_logged(caplog: pytest.LogCaptureFixture) -> None
     assert not place.is_running
 
 
-def test_a_pool_takes_answers_of_this_process_and_does_not_keep_its_worker() -> None:
+def test_a_pool_takes_answers_of_this_process_and_does_not_keep_its_worker():
     engine = InlineEngine()
     pool = WorkerPool(["here"], engine=engine, first=0)
     handler = weakref.ref(started(engine.places[0]))
@@ -152,7 +148,7 @@ def test_a_pool_takes_answers_of_this_process_and_does_not_keep_its_worker() -> 
     assert pool.pids() == {}
     assert pool.kill_busy() == []
     assert handler() is not None
-    circle: Any = handler()
+    circle = handler()
     circle.pool, circle = pool, None  # as an env may refer to the algorithm
     del pool, engine
     gc.collect()

@@ -1,9 +1,5 @@
 """Learners of several modules: independent of each other, updated all together or not at all."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +12,7 @@ from trainer.learners import LearnerGroup, chunks_by_module
 from trainer.modules import ByModule, RLModuleSpec, module_position
 
 
-def group(*ids: str) -> LearnerGroup[Any]:
+def group(*ids):
     spec = RLModuleSpec(
         observation_space=OBSERVATIONS,
         action_space=ACTIONS["discrete"],
@@ -34,7 +30,7 @@ def group(*ids: str) -> LearnerGroup[Any]:
     )
 
 
-def played(learners: LearnerGroup[Any], **changes: Any) -> ByModule[Any]:
+def played(learners, **changes):
     """What each module learns from."""
     seeds = {id_: seed for seed, id_ in enumerate(sorted(["a", "b", "default_policy"]))}
     return ByModule(
@@ -42,11 +38,11 @@ def played(learners: LearnerGroup[Any], **changes: Any) -> ByModule[Any]:
     )
 
 
-def state(learners: LearnerGroup[Any]) -> dict[str, bytes]:
+def state(learners):
     return {id_: encode(one.get_state()) for id_, one in learners.items()}
 
 
-def test_a_module_learns_the_same_beside_others() -> None:
+def test_a_module_learns_the_same_beside_others():
     alone, together = group("a"), group("b", "a", "default_policy")
     for learners in (alone, together):
         for _ in range(2):
@@ -55,7 +51,7 @@ def test_a_module_learns_the_same_beside_others() -> None:
     assert len({*state(together).values()}) == 3  # weights and minibatches follow from the id
 
 
-def test_one_without_rows_makes_no_update() -> None:
+def test_one_without_rows_makes_no_update():
     learners = group("a", "b")
     before = state(learners)
     metrics = learners.update(played(learners, b=[]), num_env_steps_sampled_before=0)
@@ -64,7 +60,7 @@ def test_one_without_rows_makes_no_update() -> None:
     assert state(learners)["a"] != before["a"]
 
 
-def test_what_fails_in_one_is_undone_in_all() -> None:
+def test_what_fails_in_one_is_undone_in_all():
     learners = group("a", "b")
     before = state(learners)
     chunks = played(learners)
@@ -74,7 +70,7 @@ def test_what_fails_in_one_is_undone_in_all() -> None:
     assert state(learners) == before
 
 
-def test_chunks_go_to_the_module_that_acted_in_order() -> None:
+def test_chunks_go_to_the_module_that_acted_in_order():
     chunks = [SingleAgentEpisode(f"e{n}", module_id="ab"[n % 2]) for n in range(4)]
     by_module = chunks_by_module(chunks, ["a", "b", "c"])
     assert [one.id_ for one in by_module["b"]] == ["e1", "e3"]

@@ -1,10 +1,7 @@
 """The train batch: what a listener changes in it is what the loss sees."""
 
-from __future__ import annotations
-
 import copy
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +14,6 @@ from trainer.connectors import ObservationEncoder, standardize
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
 from trainer.learners import (
-    BatchListener,
-    Blame,
     TrainBatch,
     columns_from_episodes,
     minibatches,
@@ -27,10 +22,9 @@ from trainer.learners import (
 from trainer.learners.columns import RowMemory
 from trainer.modules import RLModuleSpec
 from trainer.seeding import learner_rng
-from trainer.types import Array
 
 
-def learner(learner_class: type[PPOLearner] = PPOLearner, **settings: Any) -> PPOLearner:
+def learner(learner_class=PPOLearner, **settings):
     chosen = {"lr": 0.01, "num_epochs": 2, "minibatch_size": 4, "use_kl_loss": False, **settings}
     return learner_class(
         module_spec=RLModuleSpec(
@@ -43,7 +37,7 @@ def learner(learner_class: type[PPOLearner] = PPOLearner, **settings: Any) -> PP
     )
 
 
-def episodes(subject: PPOLearner, **outputs: Array) -> list[SingleAgentEpisode]:
+def episodes(subject, **outputs):
     """Two chunks of 5 and 3 steps; extra outputs go into the second one."""
     rng = np.random.default_rng(0)
     chunks = []
@@ -70,25 +64,23 @@ def episodes(subject: PPOLearner, **outputs: Array) -> list[SingleAgentEpisode]:
     return chunks
 
 
-def update(
-    subject: PPOLearner, chunks: list[SingleAgentEpisode], on_batch: BatchListener | None = None
-) -> dict[str, Any]:
+def update(subject, chunks, on_batch=None):
     return subject.update(chunks, num_env_steps_sampled_before=8, on_batch=on_batch)
 
 
-def weights(subject: PPOLearner, prefix: str = "") -> bytes:
+def weights(subject, prefix=""):
     state = subject.module.get_state()
     return b"".join(state[name].tobytes() for name in sorted(state) if name.startswith(prefix))
 
 
-def seen_batch(subject: PPOLearner, chunks: list[SingleAgentEpisode]) -> TrainBatch:
-    seen: list[TrainBatch] = []
+def seen_batch(subject, chunks):
+    seen = []
     update(subject, chunks, lambda module, batch, result: seen.append(copy.deepcopy(batch)))
     (batch,) = seen
     return batch
 
 
-def test_the_batch_is_complete_and_shown_once() -> None:
+def test_the_batch_is_complete_and_shown_once():
     subject = learner()
     chunks = episodes(subject)
     columns = columns_from_episodes(
@@ -109,12 +101,12 @@ def test_the_batch_is_complete_and_shown_once() -> None:
     )
 
 
-def test_who_only_looks_changes_no_byte() -> None:
+def test_who_only_looks_changes_no_byte():
     subject, other = learner(), learner()
     chunks = episodes(subject)
     metrics = update(subject, chunks)
 
-    def look(module: Any, batch: TrainBatch, result: Any) -> None:
+    def look(module, batch, result):
         batch.copy()
 
     assert update(other, chunks, look) == metrics
@@ -122,9 +114,9 @@ def test_who_only_looks_changes_no_byte() -> None:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_advantages_of_zero_leave_the_policy_as_it_is(in_place: bool) -> None:
+def test_advantages_of_zero_leave_the_policy_as_it_is(in_place):
     # Without entropy bonus and KL penalty nothing else gives the policy a gradient.
-    def to_zero(module: Any, batch: TrainBatch, result: Any) -> None:
+    def to_zero(module, batch, result):
         if in_place:
             batch["advantages"][:] = 0.0
         else:
@@ -140,8 +132,8 @@ def test_advantages_of_zero_leave_the_policy_as_it_is(in_place: bool) -> None:
     assert metrics["policy_loss"] == 0.0
 
 
-def test_a_listener_may_leave_rows_out() -> None:
-    def first_two(module: Any, batch: TrainBatch, result: Any) -> None:
+def test_a_listener_may_leave_rows_out():
+    def first_two(module, batch, result):
         for name in list(batch):
             batch[name] = batch[name][:2]
 
@@ -150,25 +142,25 @@ def test_a_listener_may_leave_rows_out() -> None:
     assert metrics["num_module_steps_trained"] == 2
 
 
-def test_columns_that_were_added_reach_the_minibatches() -> None:
-    seen: list[Array] = []
+def test_columns_that_were_added_reach_the_minibatches():
+    seen = []
 
     class Watching(PPOLearner):
-        def _step(self, minibatch: dict[str, Array], **more: Any) -> Any:
+        def _step(self, minibatch, **more):
             seen.append(minibatch["weight"])
             return super()._step(minibatch, **more)
 
     subject = learner(Watching, num_epochs=1, minibatch_size=8, shuffle_batch_per_epoch=False)
 
-    def add(module: Any, batch: TrainBatch, result: Any) -> None:
+    def add(module, batch, result):
         batch["weight"] = np.arange(8.0)
 
     update(subject, episodes(subject), add)
     assert [column.tolist() for column in seen] == [list(range(8))]
 
 
-def test_what_the_listener_reports_is_under_custom_metrics() -> None:
-    def report(module: Any, batch: TrainBatch, result: dict[str, Any]) -> None:
+def test_what_the_listener_reports_is_under_custom_metrics():
+    def report(module, batch, result):
         assert result == {}
         result["spread"] = float(np.ptp(batch["rewards"]))
 
@@ -194,8 +186,8 @@ def test_what_the_listener_reports_is_under_custom_metrics() -> None:
         ("value_targets", None, "'value_targets' was removed"),
     ],
 )
-def test_a_spoilt_batch_is_named_and_nothing_is_learnt(column: str, given: Any, words: str) -> None:
-    def spoil(module: Any, batch: TrainBatch, result: Any) -> None:
+def test_a_spoilt_batch_is_named_and_nothing_is_learnt(column, given, words):
+    def spoil(module, batch, result):
         del result
         if given is None:
             del batch[column]
@@ -211,17 +203,15 @@ def test_a_spoilt_batch_is_named_and_nothing_is_learnt(column: str, given: Any, 
 
 
 @pytest.mark.parametrize("is_spoilt", [False, True])
-def test_a_batch_is_checked_once_and_the_listener_may_say_who_is_to_blame(
-    is_spoilt: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checks: list[TrainBatch] = []
+def test_a_batch_is_checked_once_and_the_listener_may_say_who_is_to_blame(is_spoilt, monkeypatch):
+    checks = []
     check = TrainBatch.learnable_rows
 
-    def counted(batch: TrainBatch) -> dict[str, Any]:
+    def counted(batch):
         checks.append(batch)
         return check(batch)
 
-    def listen(module: Any, batch: TrainBatch, result: Any) -> Blame:
+    def listen(module, batch, result):
         batch["advantages"][3] = math.nan if is_spoilt else 0.0
         return lambda error: LookupError(f"it was me: {error}")
 
@@ -236,8 +226,8 @@ def test_a_batch_is_checked_once_and_the_listener_may_say_who_is_to_blame(
     assert len(checks) == 1
 
 
-def test_nan_written_in_place_is_found() -> None:
-    def spoil(module: Any, batch: TrainBatch, result: Any) -> None:
+def test_nan_written_in_place_is_found():
+    def spoil(module, batch, result):
         batch["advantages"][3] = math.nan
 
     subject = learner()
@@ -245,8 +235,8 @@ def test_nan_written_in_place_is_found() -> None:
         update(subject, episodes(subject), spoil)
 
 
-def test_what_has_done_its_work_is_read_only() -> None:
-    def change(module: Any, batch: TrainBatch, result: Any) -> None:
+def test_what_has_done_its_work_is_read_only():
+    def change(module, batch, result):
         batch["rewards"] += 1.0
 
     subject = learner()
@@ -254,8 +244,8 @@ def test_what_has_done_its_work_is_read_only() -> None:
         update(subject, episodes(subject), change)
 
 
-def test_warnings_of_the_listeners_own_numbers_are_heard() -> None:
-    def divide(module: Any, batch: TrainBatch, result: Any) -> None:
+def test_warnings_of_the_listeners_own_numbers_are_heard():
+    def divide(module, batch, result):
         np.array([1.0]) / np.array([0.0])
 
     subject = learner()
@@ -263,7 +253,7 @@ def test_warnings_of_the_listeners_own_numbers_are_heard() -> None:
         update(subject, episodes(subject), divide)
 
 
-def test_advantages_and_targets_in_a_chunk_are_taken_instead_of_the_learners() -> None:
+def test_advantages_and_targets_in_a_chunk_are_taken_instead_of_the_learners():
     subject = learner()
     given = {"advantages": np.array([5.0, 6.0, 7.0]), "value_targets": np.array([1.0, 2.0, 3.0])}
     encoder = ObservationEncoder(subject.module.observation_space)
@@ -274,7 +264,7 @@ def test_advantages_and_targets_in_a_chunk_are_taken_instead_of_the_learners() -
     assert estimate.value_targets.tolist() == [*own.value_targets[:5], 1.0, 2.0, 3.0]
 
 
-def test_without_a_critic_each_of_the_two_stands_for_itself() -> None:
+def test_without_a_critic_each_of_the_two_stands_for_itself():
     subject = learner(use_critic=False, use_gae=False)
     chunks = episodes(subject, advantages=np.zeros(3))
     encoder = ObservationEncoder(subject.module.observation_space)
@@ -283,13 +273,13 @@ def test_without_a_critic_each_of_the_two_stands_for_itself() -> None:
     assert estimate.value_targets[7] == chunks[1].get_rewards(2)
 
 
-def test_advantages_of_another_shape_are_refused() -> None:
+def test_advantages_of_another_shape_are_refused():
     subject = learner()
     with pytest.raises(EpisodeError, match=r"'advantages' of float64 with the shape \(3, 1\)"):
         update(subject, episodes(subject, advantages=np.zeros((3, 1))))
 
 
-def test_columns_of_users_are_in_the_batch_if_every_chunk_has_them() -> None:
+def test_columns_of_users_are_in_the_batch_if_every_chunk_has_them():
     subject = learner()
     chunks = episodes(subject, mine=np.ones(3))
     assert "mine" not in seen_batch(subject, chunks)
@@ -307,9 +297,9 @@ def test_columns_of_users_are_in_the_batch_if_every_chunk_has_them() -> None:
 ENCODER = ObservationEncoder(spaces.Box(-100.0, 100.0, (2,)))
 
 
-def episode(start: float, steps: int, **more: Any) -> SingleAgentEpisode:
+def episode(start, steps, **more):
     numbers = [start + step for step in range(steps)]
-    arguments: dict[str, Any] = {
+    arguments = {
         "observations": [np.array([n, -n], np.float32) for n in [*numbers, start + steps]],
         "actions": [int(n) % 2 for n in numbers],
         "rewards": [10.0 * n for n in numbers],
@@ -322,7 +312,7 @@ def episode(start: float, steps: int, **more: Any) -> SingleAgentEpisode:
     return SingleAgentEpisode(f"from {start}", **{**arguments, **more})
 
 
-def test_chunks_stand_one_after_another() -> None:
+def test_chunks_stand_one_after_another():
     ended = episode(1.0, 2, terminated=True).to_numpy()
     cut = episode(5.0, 3).to_numpy()
     columns = columns_from_episodes([ended, cut], encoder=ENCODER)
@@ -337,7 +327,7 @@ def test_chunks_stand_one_after_another() -> None:
     assert columns.is_terminated.tolist() == [True, False]
 
 
-def test_columns_have_their_dtypes() -> None:
+def test_columns_have_their_dtypes():
     columns = columns_from_episodes([episode(1.0, 2).to_numpy()], encoder=ENCODER)
     assert columns.obs.dtype == columns.action_logp.dtype == np.float32
     assert columns.action_dist_inputs.dtype == columns.last_obs.dtype == np.float32
@@ -345,12 +335,12 @@ def test_columns_have_their_dtypes() -> None:
     assert columns.terminateds.dtype == np.bool_
 
 
-def test_truncated_episode_is_not_terminated() -> None:
+def test_truncated_episode_is_not_terminated():
     columns = columns_from_episodes([episode(1.0, 2, truncated=True).to_numpy()], encoder=ENCODER)
     assert not columns.is_terminated.any()
 
 
-def test_lookback_is_left_out() -> None:
+def test_lookback_is_left_out():
     chunk = episode(1.0, 4, len_lookback_buffer=2).to_numpy()
     columns = columns_from_episodes([chunk], encoder=ENCODER)
     assert columns.obs[:, 0].tolist() == [3, 4]
@@ -358,7 +348,7 @@ def test_lookback_is_left_out() -> None:
     assert columns.action_logp.tolist() == [-3, -4]
 
 
-def test_chunks_without_steps_are_passed_over() -> None:
+def test_chunks_without_steps_are_passed_over():
     empty = SingleAgentEpisode("empty", observations=[np.zeros(2, np.float32)]).to_numpy()
     columns = columns_from_episodes([empty, episode(1.0, 2).to_numpy()], encoder=ENCODER)
     assert columns.lengths.tolist() == [2]
@@ -366,18 +356,18 @@ def test_chunks_without_steps_are_passed_over() -> None:
         columns_from_episodes([empty], encoder=ENCODER)
 
 
-def test_episode_of_random_actions_cannot_be_learnt_from() -> None:
+def test_episode_of_random_actions_cannot_be_learnt_from():
     chunk = episode(1.0, 2, extra_model_outputs=None).to_numpy()
     with pytest.raises(EpisodeError, match=r"no action_logp and no action_dist_inputs.*random"):
         columns_from_episodes([chunk], encoder=ENCODER)
 
 
-def test_episode_of_lists_is_refused() -> None:
+def test_episode_of_lists_is_refused():
     with pytest.raises(EpisodeError, match=r"to_numpy\(\)"):
         columns_from_episodes([episode(1.0, 2)], encoder=ENCODER)
 
 
-def test_memory_of_observations_is_used_again_only_when_nobody_holds_it() -> None:
+def test_memory_of_observations_is_used_again_only_when_nobody_holds_it():
     memory = RowMemory()
     first = memory.rows(3, 2)
     first[:] = 1.0
@@ -399,9 +389,7 @@ def test_memory_of_observations_is_used_again_only_when_nobody_holds_it() -> Non
 # ---- minibatches
 
 
-def rows_of(
-    num_rows: int, size: int, epochs: int, rng: np.random.Generator | None = None
-) -> list[list[int]]:
+def rows_of(num_rows, size, epochs, rng=None):
     pairs = np.arange(2 * num_rows).reshape(num_rows, 2)
     wide = np.repeat(np.arange(num_rows)[:, None], 1024, axis=1)
     columns = {"number": np.arange(num_rows), "pair": pairs, "nested": {"wide": wide}}
@@ -424,14 +412,12 @@ def rows_of(
         (2, 3, 4, [[0, 1, 0], [1, 0, 1], [0, 1, 0]]),
     ],
 )
-def test_last_minibatch_goes_on_at_the_beginning(
-    num_rows: int, size: int, epochs: int, expected: list[list[int]]
-) -> None:
+def test_last_minibatch_goes_on_at_the_beginning(num_rows, size, epochs, expected):
     assert rows_of(num_rows, size, epochs) == expected
 
 
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 5), st.integers(0, 99))
-def test_every_pass_holds_every_row_once(num_rows: int, size: int, epochs: int, seed: int) -> None:
+def test_every_pass_holds_every_row_once(num_rows, size, epochs, seed):
     taken = rows_of(num_rows, size, epochs, learner_rng(seed, 0))
     assert len(taken) == num_minibatches(num_rows, minibatch_size=size, num_epochs=epochs)
     assert all(len(batch) == size for batch in taken)
@@ -442,19 +428,19 @@ def test_every_pass_holds_every_row_once(num_rows: int, size: int, epochs: int, 
         assert sorted(once) == list(range(num_rows))
 
 
-def test_every_pass_has_another_order() -> None:
+def test_every_pass_has_another_order():
     first, second = rows_of(50, 50, 2, learner_rng(0, 0))
     assert first != second
     assert first != sorted(first)
 
 
-def test_order_is_a_function_of_seed_and_update() -> None:
+def test_order_is_a_function_of_seed_and_update():
     assert rows_of(20, 6, 3, learner_rng(7, 2)) == rows_of(20, 6, 3, learner_rng(7, 2))
     assert rows_of(20, 6, 3, learner_rng(7, 2)) != rows_of(20, 6, 3, learner_rng(7, 3))
     assert rows_of(20, 6, 3, learner_rng(7, 2)) != rows_of(20, 6, 3, learner_rng(8, 2))
 
 
-def test_columns_are_not_changed() -> None:
+def test_columns_are_not_changed():
     column = np.arange(10)
     for batch in minibatches({"a": column}, minibatch_size=3, num_epochs=2, rng=learner_rng(0, 0)):
         batch["a"][:] = -1

@@ -1,12 +1,9 @@
 """N runners give, bit for bit, what one process computes from the raw values."""
 
-from __future__ import annotations
-
 import logging
 import math
 import pickle
 import statistics
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,7 +23,7 @@ VALUES = st.lists(
 ITERATIONS = st.lists(st.lists(VALUES, min_size=1, max_size=3), min_size=1, max_size=4)
 """values[iteration][runner] = what this runner logged."""
 
-OPTIONS: list[dict[str, Any]] = [
+OPTIONS = [
     {},
     {"window": 4},
     {"window": float("inf")},
@@ -43,13 +40,13 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def log_all(logger: MetricsLogger, values: list[Any]) -> None:
+def log_all(logger, values):
     for value in values:
         for number, options in enumerate(OPTIONS):
             logger.log_value(("k", str(number)), value, **options)
 
 
-def from_runners(iterations: list[list[list[Any]]]) -> tuple[list[Any], MetricsLogger]:
+def from_runners(iterations):
     runners = [MetricsLogger() for _ in range(3)]
     driver, results = MetricsLogger(), []
     for of_runners in iterations:
@@ -62,10 +59,10 @@ def from_runners(iterations: list[list[list[Any]]]) -> tuple[list[Any], MetricsL
 
 
 @given(iterations=ITERATIONS)
-def test_results_are_what_the_raw_values_say(iterations: list[list[list[Any]]]) -> None:
+def test_results_are_what_the_raw_values_say(iterations):
     """Against plain formulas, without any logger."""
     results, _ = from_runners(iterations)
-    history: list[float] = []
+    history = []
     for of_runners, result in zip(iterations, results, strict=True):
         new = [value for values in of_runners for value in values]
         history += new
@@ -89,16 +86,16 @@ def test_results_are_what_the_raw_values_say(iterations: list[list[list[Any]]]) 
         assert str(found["11"]) == str(history[-4:])
 
 
-def numbers(values: list[float]) -> list[float]:
+def numbers(values):
     return [value for value in values if not math.isnan(value)]
 
 
-def mean(values: list[float]) -> float:
+def mean(values):
     kept = numbers(values)
     return math.fsum(kept) / len(kept) if kept else math.nan
 
 
-def test_a_mean_of_means_and_a_running_sum_would_be_wrong() -> None:
+def test_a_mean_of_means_and_a_running_sum_would_be_wrong():
     """Negative controls: runners with unequal counts, and numbers that round."""
     runners = [[1.0], [4.0, 4.0, 4.0]]
     result = from_runners([runners])[0][0]["env_runners"]["k"]["0"]
@@ -118,10 +115,8 @@ def test_a_mean_of_means_and_a_running_sum_would_be_wrong() -> None:
 
 
 @given(parts=st.lists(VALUES, min_size=3, max_size=3), order=st.permutations([0, 1, 2]))
-def test_moments_do_not_depend_on_the_order_of_runners(
-    parts: list[list[Any]], order: list[int]
-) -> None:
-    def merged(places: list[int]) -> bytes:
+def test_moments_do_not_depend_on_the_order_of_runners(parts, order):
+    def merged(places):
         whole = Moments()
         for place in places:
             part = Moments()
@@ -133,7 +128,7 @@ def test_moments_do_not_depend_on_the_order_of_runners(
     assert merged(order) == merged([0, 1, 2])
 
 
-def test_extremes_are_floats_as_soon_as_one_value_is() -> None:
+def test_extremes_are_floats_as_soon_as_one_value_is():
     moments = Moments()
     moments.add(1)
     assert (str(moments.low), str(moments.total)) == ("1", "1")
@@ -141,7 +136,7 @@ def test_extremes_are_floats_as_soon_as_one_value_is() -> None:
     assert (str(moments.low), str(moments.high), str(moments.total)) == ("1.0", "2.5", "3.5")
 
 
-def test_windows_hold_the_last_values_by_iteration_runner_and_time() -> None:
+def test_windows_hold_the_last_values_by_iteration_runner_and_time():
     runners = [MetricsLogger(), MetricsLogger()]
     driver = MetricsLogger()
     for iteration in range(2):
@@ -154,7 +149,7 @@ def test_windows_hold_the_last_values_by_iteration_runner_and_time() -> None:
     assert driver.peek("x") == [1, 10, 11, 100, 101, 110, 111]
 
 
-def test_a_runner_still_sees_its_own_values_after_handing_over() -> None:
+def test_a_runner_still_sees_its_own_values_after_handing_over():
     runner = MetricsLogger()
     for value in (1, 2):
         runner.log_value("sum", value, reduce="sum")
@@ -166,7 +161,7 @@ def test_a_runner_still_sees_its_own_values_after_handing_over() -> None:
     assert math.isnan(runner.peek("mean"))
 
 
-def test_the_drivers_own_values_stand_in_order_with_the_runners() -> None:
+def test_the_drivers_own_values_stand_in_order_with_the_runners():
     driver = MetricsLogger()
     runner = MetricsLogger()
     driver.log_value("x", 1, reduce=None, window=3)
@@ -176,7 +171,7 @@ def test_the_drivers_own_values_stand_in_order_with_the_runners() -> None:
     assert driver.peek("x") == [1, 2, 3]
 
 
-def test_a_delta_is_small_however_many_values_there_were() -> None:
+def test_a_delta_is_small_however_many_values_there_were():
     runner = MetricsLogger()
     for number in range(20_000):
         runner.log_value("mean", number * 0.1)
@@ -189,14 +184,14 @@ def test_a_delta_is_small_however_many_values_there_were() -> None:
     assert driver.peek("mean") == math.fsum(n * 0.1 for n in range(20_000)) / 20_000
 
 
-def test_plain_numbers_can_be_aggregated() -> None:
+def test_plain_numbers_can_be_aggregated():
     driver = MetricsLogger()
     driver.aggregate([{"a": 1, "b": {"c": 2}}, {"a": 3}], key=("evaluation", "env_runners"))
     assert driver.peek(("evaluation", "env_runners")) == {"a": 2.0, "b": {"c": 2.0}}
 
 
-def test_different_options_in_different_runners(caplog: pytest.LogCaptureFixture) -> None:
-    def drained(**options: Any) -> dict[Any, Any]:
+def test_different_options_in_different_runners(caplog):
+    def drained(**options):
         logger = MetricsLogger()
         logger.log_value("x", 1.0, **options)
         return logger.drain()
@@ -210,9 +205,7 @@ def test_different_options_in_different_runners(caplog: pytest.LogCaptureFixture
         driver.aggregate([drained()])
 
 
-def test_logging_a_key_that_came_from_runners_does_not_warn(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_logging_a_key_that_came_from_runners_does_not_warn(caplog):
     runner, driver = MetricsLogger(), MetricsLogger()
     runner.log_value("x", 1.0, window=3)
     with runner.log_time("t"):
@@ -228,7 +221,7 @@ def test_logging_a_key_that_came_from_runners_does_not_warn(
 
 
 @pytest.mark.parametrize("keys", [("a", "a/b"), (("a", "b"), "a"), ("a/b/c", ("a", "b"))])
-def test_a_value_and_a_group_of_one_name_are_refused_where_they_meet(keys: tuple[Any, Any]) -> None:
+def test_a_value_and_a_group_of_one_name_are_refused_where_they_meet(keys):
     """In one logger at the call, in those of two runners when they are put together."""
     runners = [MetricsLogger(), MetricsLogger()]
     for runner, key in zip(runners, keys, strict=True):

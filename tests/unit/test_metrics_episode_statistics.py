@@ -1,10 +1,7 @@
 """The built-in metrics of finished episodes."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from trainer.metrics import EpisodeRecord, EpisodeStatistics
 from trainer.metrics.logger import EPISODES_STATE
 
 
-def records(*returns: float, **more: Any) -> list[EpisodeRecord]:
+def records(*returns, **more):
     return [
         EpisodeRecord(
             f"e{number}",
@@ -31,7 +28,7 @@ def records(*returns: float, **more: Any) -> list[EpisodeRecord]:
     ]
 
 
-def test_before_any_episode_has_ended() -> None:
+def test_before_any_episode_has_ended():
     result = EpisodeStatistics().result()
     assert math.isnan(result["episode_return_mean"])
     assert math.isnan(result["episode_len_max"])
@@ -40,7 +37,7 @@ def test_before_any_episode_has_ended() -> None:
     assert (result["custom_metrics"], result["agent_episode_return_mean"]) == ({}, {})
 
 
-def test_known_answers() -> None:
+def test_known_answers():
     statistics = EpisodeStatistics()
     statistics.add(records(1.0, 3.0, 8.0))
     result = statistics.result()
@@ -53,7 +50,7 @@ def test_known_answers() -> None:
     assert "episode_media" not in result
 
 
-def test_the_last_episodes_are_averaged_and_this_iterations_counted() -> None:
+def test_the_last_episodes_are_averaged_and_this_iterations_counted():
     statistics = EpisodeStatistics(smoothing=3)
     statistics.add(records(100.0, 1.0, 2.0))
     statistics.begin_iteration()
@@ -74,13 +71,13 @@ def test_the_last_episodes_are_averaged_and_this_iterations_counted() -> None:
     assert len(statistics.get_state()["records"]) == 3  # memory is bounded
 
 
-def test_results_do_not_change_anything() -> None:
+def test_results_do_not_change_anything():
     statistics = EpisodeStatistics()
     statistics.add(records(1.0, 2.0))
     assert statistics.result() == statistics.result()
 
 
-def test_without_a_window_all_episodes_count() -> None:
+def test_without_a_window_all_episodes_count():
     statistics = EpisodeStatistics(smoothing=None)
     for _ in range(3):
         statistics.begin_iteration()
@@ -90,12 +87,12 @@ def test_without_a_window_all_episodes_count() -> None:
     assert statistics.result()["num_episodes"] == 50
 
 
-def test_a_window_holds_at_least_one_episode() -> None:
+def test_a_window_holds_at_least_one_episode():
     with pytest.raises(MetricsError, match="metrics_num_episodes_for_smoothing"):
         EpisodeStatistics(smoothing=0)
 
 
-def test_custom_metrics_and_hist_data_of_old_callbacks() -> None:
+def test_custom_metrics_and_hist_data_of_old_callbacks():
     statistics = EpisodeStatistics(smoothing=2)
     statistics.add(records(1.0, custom_metrics={"x": 9.0}, hist_data={"h": [9]}))
     statistics.begin_iteration()
@@ -109,14 +106,14 @@ def test_custom_metrics_and_hist_data_of_old_callbacks() -> None:
     assert result["episode_media"] == {"m": ["f"]}
 
 
-def test_custom_metrics_can_be_kept_as_lists() -> None:
+def test_custom_metrics_can_be_kept_as_lists():
     statistics = EpisodeStatistics(keep_per_episode_custom_metrics=True)
     for value in (1.0, 2.0):
         statistics.add(records(0.0, custom_metrics={"x": value}))
     assert statistics.result()["custom_metrics"] == {"x": [1.0, 2.0]}
 
 
-def test_returns_by_agent_and_module() -> None:
+def test_returns_by_agent_and_module():
     statistics = EpisodeStatistics()
     statistics.add(records(1.0, agent_id="a", module_id="m"))
     statistics.add(records(2.0, 4.0, agent_id="b", module_id="m"))
@@ -125,7 +122,7 @@ def test_returns_by_agent_and_module() -> None:
     assert result["module_episode_return_mean"] == {"m": 7.0 / 3.0}
 
 
-def ended(**arguments: Any) -> SingleAgentEpisode:
+def ended(**arguments):
     episode = SingleAgentEpisode("e", **arguments)
     episode.add_env_reset(0)
     episode.add_env_step(0, 0, 1.0)
@@ -134,7 +131,7 @@ def ended(**arguments: Any) -> SingleAgentEpisode:
     return episode
 
 
-def test_a_record_is_of_the_whole_episode() -> None:
+def test_a_record_is_of_the_whole_episode():
     episode = ended(agent_id="a", module_id="m")
     episode.custom_metrics = {"x": np.longdouble(0.5), "y": np.array(2), "z": True}  # rebound
     episode.hist_data["h"] = [np.float64(1.0), 2]
@@ -161,7 +158,7 @@ def test_a_record_is_of_the_whole_episode() -> None:
         ("hist_data", [[1], [1, 2]], "a list of numbers"),
     ],
 )
-def test_other_values_are_refused_by_name(name: str, value: Any, wanted: str) -> None:
+def test_other_values_are_refused_by_name(name, value, wanted):
     episode = ended()
     getattr(episode, name)["k"] = value
     with pytest.raises(MetricsError, match=rf"episode.{name}\['k'\] is .*, not {wanted}"):
@@ -169,14 +166,14 @@ def test_other_values_are_refused_by_name(name: str, value: Any, wanted: str) ->
 
 
 @pytest.mark.parametrize("name", ["episode_reward", "episode_lengths", "rewritten_return"])
-def test_hist_data_does_not_mix_with_a_standard_list(name: str) -> None:
+def test_hist_data_does_not_mix_with_a_standard_list(name):
     episode = ended()
     episode.hist_data[name] = [1.0]
     with pytest.raises(MetricsError, match=rf"hist_data has '{name}', .* Choose another name"):
         EpisodeRecord.from_episode(episode)
 
 
-def test_empty_hist_data_is_a_list() -> None:
+def test_empty_hist_data_is_a_list():
     episode = ended()
     episode.hist_data["h"] = []
     assert EpisodeRecord.from_episode(episode).hist_data == {"h": []}
@@ -186,11 +183,9 @@ RETURNS = st.lists(st.lists(st.floats(-1e16, 1e16), max_size=4), max_size=5)
 
 
 @given(iterations=RETURNS, smoothing=st.integers(1, 6), restore_at=st.integers(0, 5))
-def test_a_restored_run_goes_on_with_the_same_numbers(
-    iterations: list[list[float]], smoothing: int, restore_at: int
-) -> None:
+def test_a_restored_run_goes_on_with_the_same_numbers(iterations, smoothing, restore_at):
     statistics = EpisodeStatistics(smoothing=smoothing)
-    history: list[float] = []
+    history = []
     for number, returns in enumerate(iterations):
         statistics.begin_iteration()
         statistics.add(records(*returns, custom_metrics={"x": 1.0}))
@@ -214,15 +209,15 @@ def test_a_restored_run_goes_on_with_the_same_numbers(
         assert result["hist_stats"]["episode_reward"] == returns
 
 
-def test_states_hold_no_time() -> None:
+def test_states_hold_no_time():
     first, second = EpisodeStatistics(), EpisodeStatistics()
     first.add([EpisodeRecord("e", 1.0, 5, duration_s=0.1)])
     second.add([EpisodeRecord("e", 1.0, 5, duration_s=0.2)])
     assert codec.encode(first.get_state()) == codec.encode(second.get_state())
 
 
-def test_a_record_made_in_the_short_way_is_as_any_other() -> None:
-    values: dict[str, Any] = {"episode_return": 2.5, "length": 3, "duration_s": 0.5}
+def test_a_record_made_in_the_short_way_is_as_any_other():
+    values = {"episode_return": 2.5, "length": 3, "duration_s": 0.5}
     short = EpisodeRecord.of_plain("e", module_id="m", **values)
     made = EpisodeRecord("e", module_id="m", **values)
     assert short == made

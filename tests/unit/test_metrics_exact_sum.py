@@ -1,7 +1,5 @@
 """Sums that do not depend on grouping or order."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction
@@ -19,7 +17,7 @@ FLOATS = st.floats(
 LISTS = st.lists(FLOATS | st.sampled_from([0.1, 1e16, 1.0, -1e16, 1e-300]), max_size=20)
 
 
-def test_known_answers() -> None:
+def test_known_answers():
     assert exact_partials([]) == []
     assert exact_partials([1.0, 2.0]) == [3.0]
     assert exact_partials([0.0, -0.0]) == []
@@ -27,7 +25,7 @@ def test_known_answers() -> None:
     assert rounded_sum([1e16, 1.0, -1e16]) == 1.0
 
 
-def test_plain_addition_depends_on_grouping() -> None:
+def test_plain_addition_depends_on_grouping():
     """Negative control: what the partials are for."""
     assert (1e16 + 1.0) - 1e16 == 0.0
     assert (0.1 + 0.2) + 0.3 != 0.1 + (0.2 + 0.3)
@@ -35,7 +33,7 @@ def test_plain_addition_depends_on_grouping() -> None:
 
 @settings(max_examples=150)
 @given(values=LISTS)
-def test_partials_hold_the_exact_sum(values: list[float]) -> None:
+def test_partials_hold_the_exact_sum(values):
     partials = exact_partials(values)
     assert sum(map(Fraction, partials)) == sum(map(Fraction, values))
     assert all(abs(a) > abs(b) for a, b in pairwise(partials))
@@ -44,9 +42,7 @@ def test_partials_hold_the_exact_sum(values: list[float]) -> None:
 
 @settings(max_examples=150)
 @given(first=LISTS, second=LISTS, third=LISTS, seed=st.integers(0, 99))
-def test_merging_is_associative_and_commutative(
-    first: list[float], second: list[float], third: list[float], seed: int
-) -> None:
+def test_merging_is_associative_and_commutative(first, second, third, seed):
     shuffled = [*first, *second, *third]
     random.Random(seed).shuffle(shuffled)
     whole = exact_partials(shuffled)
@@ -65,12 +61,12 @@ def test_merging_is_associative_and_commutative(
         ([1e308, 1e308, -1e308], 1e308),
     ],
 )
-def test_sums_at_the_end_of_the_range(values: list[float], expected: float) -> None:
+def test_sums_at_the_end_of_the_range(values, expected):
     assert rounded_sum(values) == expected
 
 
 @pytest.mark.parametrize("values", [[math.inf, -math.inf], [math.nan, 1.0]])
-def test_undefined_sums_are_nan(values: list[float]) -> None:
+def test_undefined_sums_are_nan(values):
     assert math.isnan(rounded_sum(values))
     assert [math.isnan(partial) for partial in exact_partials(values)] == [True]
     assert math.isnan(rounded_sum([*exact_partials(values), 1.0]))

@@ -1,24 +1,22 @@
 """The table of standard keys and the one in the docs are the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 
-from trainer.metrics.result import STANDARD_KEYS, ResultKey, describe
+from trainer.metrics.result import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS, OLD_PATHS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| (`.*`) \| (.*?) ?\| (.*?) ?\|")
 
 
-def section(text: str, title: str) -> str:
+def section(text, title):
     return re.split(r"(?m)^## ", text.partition(f"## {title}\n")[2])[0]
 
 
-def documented(text: str) -> list[tuple[str, str, str]]:
+def documented(text):
     """(pattern, unit, owner) of every key in the tables of the section on standard keys."""
     found = []
     for line in section(text, "Standard keys").splitlines():
@@ -30,7 +28,7 @@ def documented(text: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_the_docs_list_every_standard_key_once_with_unit_and_owner() -> None:
+def test_the_docs_list_every_standard_key_once_with_unit_and_owner():
     rows = documented(PAGE.read_text(encoding="utf-8"))
     assert len(rows) == len(set(rows))
     assert set(rows) == {(key.pattern, key.unit, key.owner) for key in STANDARD_KEYS}
@@ -44,14 +42,14 @@ def test_the_docs_list_every_standard_key_once_with_unit_and_owner() -> None:
         ("`learners/*/vf_loss`", "`learners/*/value_loss`"),
     ],
 )
-def test_negative_control_a_changed_page_differs(old: str, new: str) -> None:
+def test_negative_control_a_changed_page_differs(old, new):
     text = PAGE.read_text(encoding="utf-8")
     assert old in text
     rows = documented(text.replace(old, new))
     assert set(rows) != {(key.pattern, key.unit, key.owner) for key in STANDARD_KEYS}
 
 
-def test_the_docs_list_every_old_key_with_its_place() -> None:
+def test_the_docs_list_every_old_key_with_its_place():
     text = section(PAGE.read_text(encoding="utf-8"), "Old keys")
     rows = dict(re.findall(r"(?m)^\| (`.*?`) \| (.*) \|$", text))
     cells = re.findall(r"(?m)^\| (`[^|]*`) \|", text)
@@ -61,8 +59,8 @@ def test_the_docs_list_every_old_key_with_its_place() -> None:
         assert rows[f"`{key}`"] == f"`{paths[0]}`"
 
 
-def test_a_key_is_described_by_its_most_exact_pattern() -> None:
-    def found(path: str) -> ResultKey:
+def test_a_key_is_described_by_its_most_exact_pattern():
+    def found(path):
         key = describe(path)
         assert key is not None
         return key

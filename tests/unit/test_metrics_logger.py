@@ -1,13 +1,10 @@
 """What the options of `log_value` mean, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from trainer.errors import MetricsError
 from trainer.metrics import MetricsLogger, ResultDict
 from trainer.metrics.result import HiddenMetrics, overlaid
 
-TWO_RESULTS: list[tuple[dict[str, Any], Any, Any]] = [
+TWO_RESULTS = [
     # options, result after 1, 2, 3; result after 7 more
     ({}, 2.0, 7.0),
     ({"window": 2}, 2.5, 5.0),
@@ -40,7 +37,7 @@ TWO_RESULTS: list[tuple[dict[str, Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("options", "first", "second"), TWO_RESULTS)
-def test_two_results_in_a_row(options: dict[str, Any], first: Any, second: Any) -> None:
+def test_two_results_in_a_row(options, first, second):
     logger = MetricsLogger(root=True)
     for value in (1, 2, 3):
         logger.log_value("x", value, **options)
@@ -53,7 +50,7 @@ def test_two_results_in_a_row(options: dict[str, Any], first: Any, second: Any) 
 
 
 @pytest.mark.parametrize(("options", "first", "second"), TWO_RESULTS)
-def test_two_hand_overs_in_a_row(options: dict[str, Any], first: Any, second: Any) -> None:
+def test_two_hand_overs_in_a_row(options, first, second):
     """What a runner drains gives the same results on the driver."""
     runner, driver = MetricsLogger(), MetricsLogger(root=True)
     for values, expected in (((1, 2, 3), first), ((7,), second)):
@@ -74,7 +71,7 @@ def test_two_hand_overs_in_a_row(options: dict[str, Any], first: Any, second: An
         ({"reduce": None, "window": 3, "clear_on_reduce": True, "percentiles": [50]}, "{50: nan}"),
     ],
 )
-def test_a_result_without_new_values(options: dict[str, Any], empty: str) -> None:
+def test_a_result_without_new_values(options, empty):
     logger = MetricsLogger(root=True)
     logger.log_value("x", 1, **options)
     logger.reduce()
@@ -82,7 +79,7 @@ def test_a_result_without_new_values(options: dict[str, Any], empty: str) -> Non
     assert logger.drain() == {}
 
 
-def test_nan_is_ignored_but_counted_and_keeps_its_place_in_windows() -> None:
+def test_nan_is_ignored_but_counted_and_keeps_its_place_in_windows():
     logger = MetricsLogger()
     for value in (1.0, math.nan, 3.0, np.float32("nan")):
         logger.log_value("mean", value)
@@ -94,7 +91,7 @@ def test_nan_is_ignored_but_counted_and_keeps_its_place_in_windows() -> None:
     assert [logger.peek("window", stat=stat) for stat in ("count", "nan_count")] == [1, 1]
 
 
-def test_only_nan_gives_nan_and_later_numbers_count() -> None:
+def test_only_nan_gives_nan_and_later_numbers_count():
     logger = MetricsLogger(root=True)
     logger.log_value("ema", math.nan, ema_coeff=0.5)
     logger.log_value("sum", math.nan, reduce="sum")
@@ -104,7 +101,7 @@ def test_only_nan_gives_nan_and_later_numbers_count() -> None:
     assert logger.reduce() == {"ema": 4.0, "sum": 0}
 
 
-def test_numbers_of_all_kinds_become_python_numbers() -> None:
+def test_numbers_of_all_kinds_become_python_numbers():
     logger = MetricsLogger(root=True)
     for key, value in {
         "bool": True,
@@ -127,7 +124,7 @@ def test_numbers_of_all_kinds_become_python_numbers() -> None:
     json.dumps(result)
 
 
-def test_arrays_and_lists_are_kept_whole() -> None:
+def test_arrays_and_lists_are_kept_whole():
     logger = MetricsLogger()
     array = np.ones(2)
     logger.log_value("x", array, reduce=None)
@@ -152,7 +149,7 @@ def test_arrays_and_lists_are_kept_whole() -> None:
         ([1.0], {"reduce": None, "window": 5, "percentiles": True}),
     ],
 )
-def test_other_values_are_refused(value: Any, options: dict[str, Any]) -> None:
+def test_other_values_are_refused(value, options):
     with pytest.raises(MetricsError, match=r"x: .* cannot be logged .* Log a number"):
         MetricsLogger().log_value("x", value, **options)
 
@@ -183,7 +180,7 @@ def test_other_values_are_refused(value: Any, options: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], text: str) -> None:
+def test_impossible_options_are_refused(options, text):
     logger = MetricsLogger()
     with pytest.raises(MetricsError, match=text):
         logger.log_value("x", 1.0, **options)
@@ -191,22 +188,20 @@ def test_impossible_options_are_refused(options: dict[str, Any], text: str) -> N
 
 
 @pytest.mark.parametrize("key", [(), ("a", 1.5), 3.5, ["a"], None])
-def test_a_key_is_a_string_or_a_tuple_of_strings(key: Any) -> None:
+def test_a_key_is_a_string_or_a_tuple_of_strings(key):
     with pytest.raises(MetricsError, match="is no key"):
         MetricsLogger().log_value(key, 1.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [("a", ("a", "b")), (("a", "b"), "a")])
-def test_a_key_is_not_a_value_and_a_group(first: Any, second: Any) -> None:
+def test_a_key_is_not_a_value_and_a_group(first, second):
     logger = MetricsLogger()
     logger.log_value(first, 1.0)
     with pytest.raises(MetricsError, match="a value and a group at once"):
         logger.log_value(second, 1.0)
 
 
-def test_other_options_later_warn_once_and_change_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_other_options_later_warn_once_and_change_nothing(caplog):
     logger = MetricsLogger()
     with caplog.at_level(logging.WARNING):
         logger.log_value("x", 1.0, window=2)
@@ -233,9 +228,7 @@ def test_other_options_later_warn_once_and_change_nothing(
         (("group", 1), False),
     ],
 )
-def test_a_metric_that_does_not_show_is_told_once(
-    key: Any, is_told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_metric_that_does_not_show_is_told_once(key, is_told, caplog):
     runners = {"episode_return_mean": 3.0}
     group = {"mean": 1.0, "by_agent": {"a": 2.0}}
     standard = ResultDict({"mean": 1.0, "group": group, "env_runners": runners})
@@ -265,9 +258,7 @@ def test_a_metric_that_does_not_show_is_told_once(
         ("evaluations", False),
     ],
 )
-def test_a_metric_that_is_taken_for_a_standard_one_is_told_once(
-    key: str, is_told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_metric_that_is_taken_for_a_standard_one_is_told_once(key, is_told, caplog):
     standard = ResultDict({"env_runners": {"episode_return_mean": 3.0}})
     logger, hidden = MetricsLogger(root=True), HiddenMetrics()
     logger.log_value(key, 5, min_max=False)
@@ -280,7 +271,7 @@ def test_a_metric_that_is_taken_for_a_standard_one_is_told_once(
 @pytest.mark.parametrize(
     ("key", "group"), [("x", "x_min/b"), ("x_mean", "x_max/b"), ("x", "x_throughput/b")]
 )
-def test_a_group_wins_against_what_stands_beside_a_key(key: str, group: str) -> None:
+def test_a_group_wins_against_what_stands_beside_a_key(key, group):
     for keys in ((key, group), (group, key)):
         logger = MetricsLogger(root=True)
         for logged in keys:
@@ -304,7 +295,7 @@ def test_a_group_wins_against_what_stands_beside_a_key(key: str, group: str) -> 
     ],
     ids=["large", "small", "next", "endless", "object", "long"],  # pytest cannot write them either
 )
-def test_numbers_beyond_floats_are_refused_and_leave_no_key(value: Any, told: str) -> None:
+def test_numbers_beyond_floats_are_refused_and_leave_no_key(value, told):
     if isinstance(value, np.longdouble) and np.isinf(value):
         pytest.skip("long floats are no longer here")
     logger = MetricsLogger()
@@ -318,14 +309,14 @@ def test_numbers_beyond_floats_are_refused_and_leave_no_key(value: Any, told: st
 
 
 @pytest.mark.parametrize("value", [Decimal(1), Fraction(1, 3), 1j, np.complex64(1), "1", [10**500]])
-def test_what_is_no_number_of_python_or_numpy_is_refused(value: Any) -> None:
+def test_what_is_no_number_of_python_or_numpy_is_refused(value):
     with pytest.raises(
         MetricsError, match=r"^x: .* cannot be logged with reduce='mean'.*float\(x\)"
     ):
         MetricsLogger().log_value("x", value)
 
 
-def test_min_and_max_stand_beside_means() -> None:
+def test_min_and_max_stand_beside_means():
     logger = MetricsLogger()
     for value in (1.0, 2.0, 6.0):
         logger.log_value(("car", "speed"), value)
@@ -344,14 +335,14 @@ def test_min_and_max_stand_beside_means() -> None:
     }
 
 
-def test_a_key_logged_under_such_a_name_wins() -> None:
+def test_a_key_logged_under_such_a_name_wins():
     logger = MetricsLogger()
     logger.log_value("x_mean", 1.0)
     logger.log_value("x_min", 5.0, min_max=False)
     assert logger.compile() == {"x_max": 1.0, "x_mean": 1.0, "x_min": 5.0}
 
 
-def test_percentiles() -> None:
+def test_percentiles():
     logger = MetricsLogger()
     for value in range(101):
         logger.log_value("x", value, reduce=None, window=101, percentiles=[5, 50])
@@ -364,7 +355,7 @@ def test_percentiles() -> None:
     values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9),
     percentile=st.floats(0, 100),
 )
-def test_percentiles_are_those_of_numpy(values: list[float], percentile: float) -> None:
+def test_percentiles_are_those_of_numpy(values, percentile):
     logger = MetricsLogger()
     for value in values:
         logger.log_value("x", value, reduce=None, window=9, percentiles=[percentile])
@@ -372,15 +363,15 @@ def test_percentiles_are_those_of_numpy(values: list[float], percentile: float) 
     assert logger.peek("x")[percentile] == pytest.approx(expected, rel=1e-12, abs=1e-6)
 
 
-def test_percentiles_may_be_an_array_at_every_call() -> None:
+def test_percentiles_may_be_an_array_at_every_call():
     logger = MetricsLogger()
     for value in (1, 2, 3):
-        percentiles: Any = np.array([0, 100])
+        percentiles = np.array([0, 100])
         logger.log_value("x", value, reduce=None, window=9, percentiles=percentiles)
     assert logger.peek("x") == {0: 1, 100: 3}
 
 
-def test_percentiles_of_infinities() -> None:
+def test_percentiles_of_infinities():
     logger = MetricsLogger()
     for value in (-math.inf, 0.0, math.inf, math.inf):
         logger.log_value("x", value, reduce=None, window=4, percentiles=[0, 10, 50, 90])
@@ -388,17 +379,17 @@ def test_percentiles_of_infinities() -> None:
 
 
 class FakeClock:
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def test_throughput_is_the_growth_per_second() -> None:
+def test_throughput_is_the_growth_per_second():
     clock = FakeClock()
     logger = MetricsLogger(clock=clock)
-    options: dict[str, Any] = {"reduce": "sum", "with_throughput": True}
+    options = {"reduce": "sum", "with_throughput": True}
     logger.log_value("steps", 100, throughput_ema_coeff=0.5, **options)
     assert str(logger.compile()) == "{'steps': 100, 'steps_throughput': nan}"
     for steps, expected in ((20, 10.0), (60, 20.0)):
@@ -409,11 +400,11 @@ def test_throughput_is_the_growth_per_second() -> None:
     assert logger.peek("steps") == 180
 
 
-def test_throughput_can_be_looked_at_before_there_is_a_result() -> None:
+def test_throughput_can_be_looked_at_before_there_is_a_result():
     clock = FakeClock()
     for root in (True, False):
         logger = MetricsLogger(root=root, clock=clock)
-        options: dict[str, Any] = {"reduce": "sum", "with_throughput": True}
+        options = {"reduce": "sum", "with_throughput": True}
         logger.log_value(("a", "count"), 1, **options)
         logger.log_value("plain", 1)
         assert math.isnan(logger.peek(("a", "count"), throughput=True))
@@ -428,7 +419,7 @@ def test_throughput_can_be_looked_at_before_there_is_a_result() -> None:
         assert logger.peek(("a", "count"), throughput=True) == 8.0
 
 
-def test_times_are_logged_as_means_and_are_no_state() -> None:
+def test_times_are_logged_as_means_and_are_no_state():
     clock = FakeClock()
     logger = MetricsLogger(clock=clock)
     for seconds in (1.0, 3.0):
@@ -448,7 +439,7 @@ def test_times_are_logged_as_means_and_are_no_state() -> None:
         logger.log_dict({"block": 1.0}, windw=3)
 
 
-def test_a_timer_can_be_nested_in_itself() -> None:
+def test_a_timer_can_be_nested_in_itself():
     clock = FakeClock()
     logger = MetricsLogger(clock=clock)
     timer = logger.log_time("t", reduce=None)
@@ -459,7 +450,7 @@ def test_a_timer_can_be_nested_in_itself() -> None:
     assert logger.peek("t") == [2.0, 3.0]
 
 
-def test_dicts_are_logged_leaf_by_leaf() -> None:
+def test_dicts_are_logged_leaf_by_leaf():
     logger = MetricsLogger()
     logger.log_dict({"a": 1, "b": {"c": 2}}, key="top", reduce="sum")
     logger.log_dict({"d": 3})
@@ -478,9 +469,7 @@ def test_dicts_are_logged_leaf_by_leaf() -> None:
         ({"new": 1, "kept": [1, 2]}, "^top/kept: list"),
     ],
 )
-def test_a_dict_with_one_leaf_that_is_refused_logs_nothing(
-    values: dict[str, Any], told: str
-) -> None:
+def test_a_dict_with_one_leaf_that_is_refused_logs_nothing(values, told):
     logger = MetricsLogger()
     logger.log_value("top/kept", 3.0, reduce="sum")
     before = logger.get_state()
@@ -491,7 +480,7 @@ def test_a_dict_with_one_leaf_that_is_refused_logs_nothing(
     assert logger.peek("top") == {"kept": 8.0, "new": {"good": 1}}
 
 
-def test_peek_of_an_unknown_key_names_the_nearest() -> None:
+def test_peek_of_an_unknown_key_names_the_nearest():
     logger = MetricsLogger()
     logger.log_value(("env", "speed"), 1.0)
     with pytest.raises(KeyError, match="'env/speed'"):
@@ -503,12 +492,12 @@ def test_peek_of_an_unknown_key_names_the_nearest() -> None:
     assert MetricsLogger().peek() == {}
 
 
-def test_peek_gives_other_statistics_and_single_values() -> None:
+def test_peek_gives_other_statistics_and_single_values():
     logger = MetricsLogger()
     for value in (1, 2, 6):
         logger.log_value("mean", value)
         logger.log_value("window", value, window=2)
-    stats: Any = ("mean", "sum", "min", "max", "count")
+    stats = ("mean", "sum", "min", "max", "count")
     assert [logger.peek("mean", stat=stat) for stat in stats] == [3.0, 9, 1, 6, 3]
     assert [logger.peek("window", stat=stat) for stat in stats] == [4.0, 8, 2, 6, 2]
     assert logger.peek("window", compile=False) == [2, 6]
@@ -516,11 +505,11 @@ def test_peek_gives_other_statistics_and_single_values() -> None:
     assert logger.peek_results({"a": 1}) == {"a": 1}
 
 
-def test_set_value_overwrites() -> None:
+def test_set_value_overwrites():
     logger = MetricsLogger()
     for key, options in {"w": {"window": 3}, "s": {"reduce": "sum"}, "l": {"reduce": None}}.items():
         for value in (1, 2):
-            logger.log_value(key, value, **options)  # type: ignore[arg-type]
+            logger.log_value(key, value, **options)
         logger.set_value(key, 10)
     logger.set_value("new", 5, reduce="sum")
     assert logger.peek() == {"l": [1, 10], "new": 5, "s": 10, "w": 5.5}
@@ -529,7 +518,7 @@ def test_set_value_overwrites() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 2}, {"reduce": "sum"}, {"reduce": None}])
-def test_a_value_that_is_refused_overwrites_nothing(options: dict[str, Any]) -> None:
+def test_a_value_that_is_refused_overwrites_nothing(options):
     logger = MetricsLogger(root=True)
     logger.log_value("x", 3, **options)
     before = logger.get_state()
@@ -538,7 +527,7 @@ def test_a_value_that_is_refused_overwrites_nothing(options: dict[str, Any]) -> 
     assert logger.get_state() == before
 
 
-def test_set_value_reaches_what_was_there_before_the_last_result() -> None:
+def test_set_value_reaches_what_was_there_before_the_last_result():
     logger = MetricsLogger(root=True)
     logger.log_value("w", 1, window=3)
     logger.log_value("s", 1, reduce="sum")
@@ -548,7 +537,7 @@ def test_set_value_reaches_what_was_there_before_the_last_result() -> None:
     assert logger.peek() == {"s": 7, "w": 7.0}
 
 
-def test_delete_and_reset() -> None:
+def test_delete_and_reset():
     logger = MetricsLogger()
     logger.log_dict({"a": {"b": 1, "c": 2}, "d": 3, "e": 4})
     logger.delete("a", "b")
@@ -566,7 +555,7 @@ def test_delete_and_reset() -> None:
     assert logger.peek("e") == 1.0
 
 
-def test_results_are_in_order_of_keys() -> None:
+def test_results_are_in_order_of_keys():
     logger = MetricsLogger()
     for key in ("b", "a", ("c", "z"), ("c", "y")):
         logger.log_value(key, 1, min_max=False)
@@ -574,11 +563,11 @@ def test_results_are_in_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize("after_result", [False, True])
-def test_states_round_trip_and_go_on(after_result: bool) -> None:
+def test_states_round_trip_and_go_on(after_result):
     original, restored = MetricsLogger(), MetricsLogger()
-    keys: Any = ("plain", ("nested--key", "a/b"), ("by", 3))
+    keys = ("plain", ("nested--key", "a/b"), ("by", 3))
 
-    def log(logger: MetricsLogger, values: tuple[float, ...]) -> None:
+    def log(logger, values):
         for number, (options, _, _) in enumerate(TWO_RESULTS):
             for value in values:
                 logger.log_value((*keys[number % 3], str(number)), value, **options)
@@ -600,7 +589,7 @@ def test_states_round_trip_and_go_on(after_result: bool) -> None:
     assert codec.encode(restored.get_state()) == codec.encode(original.get_state())
 
 
-def test_a_first_value_that_is_refused_leaves_no_key_and_no_options() -> None:
+def test_a_first_value_that_is_refused_leaves_no_key_and_no_options():
     logger = MetricsLogger()
     logger.log_value(("car", "speed"), 1.0)
     for key in ("height", ("car", "height")):

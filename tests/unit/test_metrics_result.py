@@ -1,12 +1,9 @@
 """Results: three spellings of keys, the printed form, and what two runs can be compared by."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math
 import pickle
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +14,7 @@ from trainer.metrics.result import STANDARD_KEYS, describe
 from trainer.rllib_names.metrics import OLD_KEYS, OLD_PATHS
 
 
-def example() -> dict[str, Any]:
+def example():
     runners = {
         "episode_return_mean": 20.5,
         "episode_return_min": 9.0,
@@ -60,7 +57,7 @@ def example() -> dict[str, Any]:
     }
 
 
-def test_three_spellings_of_a_key() -> None:
+def test_three_spellings_of_a_key():
     result = ResultDict(example())
     assert result["env_runners"]["episode_return_mean"] == 20.5
     assert result["env_runners/episode_return_mean"] == 20.5
@@ -108,18 +105,18 @@ def test_three_spellings_of_a_key() -> None:
         ),
     ],
 )
-def test_old_keys(key: str, value: Any) -> None:
+def test_old_keys(key, value):
     assert ResultDict(example())[key] == value
 
 
-def test_the_old_info_holds_learner_stats() -> None:
+def test_the_old_info_holds_learner_stats():
     info = ResultDict(example())["info"]
     assert info["learner"]["default_policy"]["learner_stats"]["policy_loss"] == -0.1
     assert list(info["learner"]) == ["default_policy"]
     assert info["num_env_steps_sampled"] == 40000
 
 
-def test_old_keys_resolve_inside_the_evaluation() -> None:
+def test_old_keys_resolve_inside_the_evaluation():
     result = ResultDict(example())
     assert result["evaluation"]["episode_reward_mean"] == 50.0
     assert result["evaluation/episode_reward_mean"] == 50.0
@@ -129,7 +126,7 @@ def test_old_keys_resolve_inside_the_evaluation() -> None:
     assert "info" not in result["evaluation"]
 
 
-def test_extremes_by_module_are_known_only_of_a_single_module() -> None:
+def test_extremes_by_module_are_known_only_of_a_single_module():
     result = ResultDict(example())
     result["env_runners"]["module_episode_return_mean"]["another"] = 1.0
     assert "policy_reward_min" not in result
@@ -137,25 +134,25 @@ def test_extremes_by_module_are_known_only_of_a_single_module() -> None:
     assert "policy_reward_max" not in ResultDict({"a": 1})
 
 
-def test_every_old_key_has_a_place() -> None:
+def test_every_old_key_has_a_place():
     full = ResultDict()
     for paths in OLD_PATHS.values():
         for path in paths:
             *above, last = path.split("/")
-            tree: Any = full
+            tree = full
             for part in above:
                 tree = tree.setdefault(part, ResultDict())
             tree.setdefault(last, ResultDict())
     assert all(key in full for key in OLD_KEYS)
 
 
-def test_a_key_of_the_user_wins_over_an_old_one() -> None:
+def test_a_key_of_the_user_wins_over_an_old_one():
     result = ResultDict(example())
     result["episode_reward_mean"] = -1
     assert result["episode_reward_mean"] == result.get("episode_reward_mean") == -1
 
 
-def test_a_missing_key_names_the_nearest() -> None:
+def test_a_missing_key_names_the_nearest():
     result = ResultDict(example())
     with pytest.raises(KeyError, match="'episode_reward_mean'"):
         result["episode_rewards_mean"]
@@ -164,10 +161,10 @@ def test_a_missing_key_names_the_nearest() -> None:
     with pytest.raises(KeyError, match="This result has no 'episode_reward_mean'"):
         ResultDict({"a": 1})["episode_reward_mean"]
     with pytest.raises(KeyError, match="no 5"):
-        result[5]  # type: ignore[index]
+        result[5]
 
 
-def test_old_keys_are_found_but_not_listed() -> None:
+def test_old_keys_are_found_but_not_listed():
     result = ResultDict(example())
     assert dict(result) == example()
     assert result == example()
@@ -176,7 +173,7 @@ def test_old_keys_are_found_but_not_listed() -> None:
     assert json.loads(json.dumps(result)) == example()
 
 
-def test_copies_and_pickles_are_results_too() -> None:
+def test_copies_and_pickles_are_results_too():
     result = ResultDict(example())
     for other in (
         result.copy(),
@@ -192,7 +189,7 @@ def test_copies_and_pickles_are_results_too() -> None:
     assert "env_runners/new" not in result
 
 
-def test_changing_a_result_does_not_change_its_source() -> None:
+def test_changing_a_result_does_not_change_its_source():
     source = example()
     result = ResultDict(source, extra=1)
     result["env_runners"]["new"] = 1
@@ -201,7 +198,7 @@ def test_changing_a_result_does_not_change_its_source() -> None:
     assert result["extra"] == 1
 
 
-def test_flat_has_one_entry_per_leaf() -> None:
+def test_flat_has_one_entry_per_leaf():
     flat = ResultDict({"a": {"b": {"c": 1}}, "d": [2], "e": {}}).flat()
     assert flat == {"a/b/c": 1, "d": [2]}
 
@@ -213,7 +210,7 @@ TREES = st.recursive(
 
 
 @given(tree=st.dictionaries(NAMES, TREES, max_size=4))
-def test_every_path_that_flat_lists_is_answered(tree: dict[Any, Any]) -> None:
+def test_every_path_that_flat_lists_is_answered(tree):
     """Also with ids that are numbers, percentiles, and slashes in keys."""
     result = ResultDict(tree)
     flat = result.flat()
@@ -225,7 +222,7 @@ def test_every_path_that_flat_lists_is_answered(tree: dict[Any, Any]) -> None:
             assert result[path] == flat[path]
 
 
-def all_texts(tree: dict[Any, Any], prefix: str = "") -> list[str]:
+def all_texts(tree, prefix=""):
     """The slash paths of all leaves and of all dicts on the way."""
     found = [f"{prefix}{key}" for key in tree]
     for key, value in tree.items():
@@ -234,12 +231,12 @@ def all_texts(tree: dict[Any, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def test_any_nested_dict_can_be_flattened() -> None:
+def test_any_nested_dict_can_be_flattened():
     flat = ResultDict.flatten({"env_runners": {"x": 1, "p": {5: 0.5}}, "agents": {0: {1: 2}}})
     assert flat == {"env_runners/x": 1, "env_runners/p/5": 0.5, "agents/0/1": 2}
 
 
-def test_metrics_of_users_are_printed_and_internals_are_not() -> None:
+def test_metrics_of_users_are_printed_and_internals_are_not():
     source = example()
     source["num_crashes"] = 3
     source["env_runners"]["num_crashes"] = 4
@@ -255,7 +252,7 @@ def test_metrics_of_users_are_printed_and_internals_are_not() -> None:
         assert hidden not in rows
 
 
-def test_the_printed_form_is_short_and_shows_what_matters() -> None:
+def test_the_printed_form_is_short_and_shows_what_matters():
     source = example()
     source["env_runners"].update({f"user_{number}": float(number) for number in range(40)})
     source["env_runners"]["episode_return_mean"] = math.nan
@@ -273,7 +270,7 @@ def test_the_printed_form_is_short_and_shows_what_matters() -> None:
     assert str(ResultDict()) == ""
 
 
-def test_comparable_drops_what_no_two_runs_share() -> None:
+def test_comparable_drops_what_no_two_runs_share():
     kept = comparable(example())
     assert set(kept) == {
         *("env_runners", "learners", "evaluation"),
@@ -289,7 +286,7 @@ def test_comparable_drops_what_no_two_runs_share() -> None:
     }
 
 
-def test_comparable_leaves_the_result_alone_and_drops_more_on_demand() -> None:
+def test_comparable_leaves_the_result_alone_and_drops_more_on_demand():
     result = ResultDict(example())
     kept = comparable(result, also_drop=["env_runners/theta_*", "learners/*/policy_loss"])
     assert kept["env_runners"]["theta_mean"] == 0.25  # `*` stands for a whole part
@@ -299,19 +296,19 @@ def test_comparable_leaves_the_result_alone_and_drops_more_on_demand() -> None:
 
 
 @pytest.mark.parametrize("change", [("timers", {"x": 9}), ("fault_tolerance", {}), ("pid", 2)])
-def test_disturbances_do_not_show(change: tuple[str, Any]) -> None:
+def test_disturbances_do_not_show(change):
     disturbed = {**example(), change[0]: change[1]}
     assert comparable(disturbed) == comparable(example())
 
 
-def test_outcomes_do_show() -> None:
+def test_outcomes_do_show():
     """Negative control of the test above."""
     other = example()
     other["env_runners"]["episode_return_mean"] += 1e-12
     assert comparable(other) != comparable(example())
 
 
-def test_standard_keys_are_listed_once_with_owner() -> None:
+def test_standard_keys_are_listed_once_with_owner():
     patterns = [key.pattern for key in STANDARD_KEYS]
     assert len(set(patterns)) == len(patterns)
     assert all(key.owner for key in STANDARD_KEYS)
@@ -328,7 +325,7 @@ def test_standard_keys_are_listed_once_with_owner() -> None:
     assert describe("env_runners/theta_mean") is None
 
 
-def test_an_unknown_path_is_compared_with_its_neighbours_not_with_what_is_before_it() -> None:
+def test_an_unknown_path_is_compared_with_its_neighbours_not_with_what_is_before_it():
     result = ResultDict({"env_runners": {"episode_return_mean": 1.0, "episode_len_max": 2}})
     with pytest.raises(KeyError, match="Did you mean 'episode_reward_m"):
         result["env_runners/episode_reward"]

@@ -5,11 +5,8 @@ Decided anew: without options, the plain mean since the last result (not a movin
 runners over their values in that order (not a mean of averages, which weighs all runners alike).
 """
 
-from __future__ import annotations
-
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +16,14 @@ from trainer.errors import MetricsError
 from trainer.metrics import MetricsLogger
 
 
-def logged(values: list[Any], **options: Any) -> MetricsLogger:
+def logged(values, **options):
     logger = MetricsLogger()
     for value in values:
         logger.log_value("x", value, **options)
     return logger
 
 
-def merged(*parts: list[Any], **options: Any) -> MetricsLogger:
+def merged(*parts, **options):
     driver = MetricsLogger(root=True)
     driver.aggregate([logged(part, **options).reduce() for part in parts])
     return driver
@@ -37,8 +34,8 @@ def merged(*parts: list[Any], **options: Any) -> MetricsLogger:
     [("mean", [3, 2.5, 3.5], 3.0), ("min", [3, 1, 2], 1), ("max", [3, 4, 5], 5),
      ("sum", [3, 5, 7], 15)],
 )  # fmt: skip
-def test_reduced_per_index(reduce: str, entries: list[float], reduced: float) -> None:
-    options: dict[str, Any] = {"reduce": reduce, "reduce_per_index_on_aggregate": True}
+def test_reduced_per_index(reduce, entries, reduced):
+    options = {"reduce": reduce, "reduce_per_index_on_aggregate": True}
     driver = merged([1, 2], [3, 4, 5], window=3, **options)
     assert driver.peek("x", compile=False) == entries
     assert driver.peek("x") == reduced
@@ -48,8 +45,8 @@ def test_reduced_per_index(reduce: str, entries: list[float], reduced: float) ->
     assert clearing.peek("x", compile=False) == []
 
 
-def test_per_index_counts_from_the_newest_and_goes_on_in_time() -> None:
-    options: dict[str, Any] = {"window": 3, "reduce_per_index_on_aggregate": True}
+def test_per_index_counts_from_the_newest_and_goes_on_in_time():
+    options = {"window": 3, "reduce_per_index_on_aggregate": True}
     driver = merged([200, 300, 400], [250, 350, 450], **options)
     assert driver.peek("x", compile=False) == [225, 325, 425]
     driver.aggregate([logged([10], **options).reduce(), logged([20, 30], **options).reduce()])
@@ -64,21 +61,21 @@ def test_per_index_counts_from_the_newest_and_goes_on_in_time() -> None:
     assert codec.encode(restored.get_state()) == codec.encode(driver.get_state())
 
 
-def test_per_index_changes_nothing_where_there_is_no_index() -> None:
-    options: dict[str, Any] = {"reduce": "sum", "reduce_per_index_on_aggregate": True}
+def test_per_index_changes_nothing_where_there_is_no_index():
+    options = {"reduce": "sum", "reduce_per_index_on_aggregate": True}
     driver = merged([1, 2], [3], **options)
     driver.aggregate([logged([4], **options).reduce()])
     assert driver.peek("x") == 10
 
 
 @pytest.mark.parametrize("options", [{"reduce": None, "window": 2}, {"ema_coeff": 0.1}])
-def test_per_index_needs_a_reduction(options: dict[str, Any]) -> None:
+def test_per_index_needs_a_reduction(options):
     with pytest.raises(MetricsError, match="reduce_per_index_on_aggregate=True cannot be combined"):
         logged([1], reduce_per_index_on_aggregate=True, **options)
 
 
-def test_per_index_with_nan_and_empty_entries() -> None:
-    options: dict[str, Any] = {"window": 3, "reduce_per_index_on_aggregate": True}
+def test_per_index_with_nan_and_empty_entries():
+    options = {"window": 3, "reduce_per_index_on_aggregate": True}
     driver = merged([math.nan, 1], [math.nan, math.nan], **options)
     assert str(driver.peek("x", compile=False)) == "[nan, 1.0]"
     assert driver.peek("x") == 1.0
@@ -86,7 +83,7 @@ def test_per_index_with_nan_and_empty_entries() -> None:
     assert math.isnan(merged([math.nan], **options).peek("x", stat="min"))
 
 
-def test_different_ways_to_keep_a_key_cannot_be_merged() -> None:
+def test_different_ways_to_keep_a_key_cannot_be_merged():
     by_index = logged([1], window=3, reduce_per_index_on_aggregate=True).reduce()
     plain = logged([1], window=3).reduce()
     for first, second in ((by_index, plain), (plain, by_index)):
@@ -94,7 +91,7 @@ def test_different_ways_to_keep_a_key_cannot_be_merged() -> None:
             MetricsLogger().aggregate([first, second])
 
 
-def test_what_a_runners_logger_reduces_can_be_aggregated_and_read() -> None:
+def test_what_a_runners_logger_reduces_can_be_aggregated_and_read():
     runner = MetricsLogger()
     for value in (1, 2, 6):
         runner.log_value(("car", "speed"), value)
@@ -102,12 +99,12 @@ def test_what_a_runners_logger_reduces_can_be_aggregated_and_read() -> None:
     reduced = pickle.loads(pickle.dumps(runner.reduce()))
     assert MetricsLogger.peek_results(reduced) == {"car": {"speed": 3.0}, "last": [2, 6]}
     assert MetricsLogger.peek_results({"plain": [1, 2], "n": 3}) == {"plain": [1, 2], "n": 3}
-    driver: Any = MetricsLogger(root=True)
+    driver = MetricsLogger(root=True)
     driver.merge_and_log_n_dicts([reduced, {"car": {"speed": 7}}], key=("evaluation", "env"))
     assert driver.reduce() == {"evaluation": {"env": {"car": {"speed": 4.0}, "last": [2, 6]}}}
 
 
-def test_slashes_separate_the_parts_of_a_key() -> None:
+def test_slashes_separate_the_parts_of_a_key():
     logger = MetricsLogger(True)
     logger.log_value("car/speed", 1)
     logger.log_value(("car", "speed"), 2)
@@ -130,9 +127,7 @@ def test_slashes_separate_the_parts_of_a_key() -> None:
     assert logger.peek("car/speed") == 5
 
 
-def test_another_spelling_of_a_key_with_other_options_warns(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_another_spelling_of_a_key_with_other_options_warns(caplog):
     logger = MetricsLogger()
     logger.log_value("a/b", 1, window=2)
     logger.log_value(("a", "b"), 2, window=2)
@@ -143,13 +138,13 @@ def test_another_spelling_of_a_key_with_other_options_warns(
 
 
 @pytest.mark.parametrize("key", ["", "a//b", "/a", "a/", ("a", "")])
-def test_no_part_of_a_key_is_empty(key: Any) -> None:
+def test_no_part_of_a_key_is_empty(key):
     with pytest.raises(MetricsError, match="no part is empty"):
         MetricsLogger().log_value(key, 1.0)
 
 
-def test_images_of_several_runners_are_kept_whole_and_in_order() -> None:
-    def image(number: int) -> Any:
+def test_images_of_several_runners_are_kept_whole_and_in_order():
+    def image(number):
         return np.full((2, 3), number, np.uint8)
 
     driver = MetricsLogger(root=True)

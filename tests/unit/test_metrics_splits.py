@@ -1,11 +1,8 @@
 """However log calls are split into runners and reports, the results are the same bytes."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import tracemalloc
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -14,13 +11,13 @@ from hypothesis import strategies as st
 from checkpoints import codec
 from trainer.metrics import MetricsLogger
 
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "plain": {},
     "clearing": {"clear_on_reduce": True},
     "window": {"window": 4},
     "clearing window": {"window": 4, "clear_on_reduce": True},
 }
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS = {
     "mean": {},
     "mean of window": {"window": 3},
     "mean of all": {"window": float("inf")},
@@ -44,20 +41,18 @@ RUNS = st.lists(  # [iteration][report][runner] = calls
 )
 
 
-def log(logger: MetricsLogger, calls: list[Any]) -> None:
+def log(logger, calls):
     for key, value in calls:
         for name, options in OPTIONS.items():
             logger.log_value((name, key), value, **options)
 
 
-def stopped_clock() -> float:
+def stopped_clock():
     return 0.0
 
 
 @given(run=RUNS, goes_between=st.booleans(), restarts=st.booleans())
-def test_every_split_gives_the_same_bytes(
-    run: list[Any], goes_between: bool, restarts: bool
-) -> None:
+def test_every_split_gives_the_same_bytes(run, goes_between, restarts):
     """Against one root logger, told everything in order of iteration, report, runner and time.
 
     `goes_between`: the last two runners are aggregated by a logger between. `restarts`: runners
@@ -92,10 +87,8 @@ PARTS = st.lists(st.lists(VALUES, max_size=5), min_size=3, max_size=3)
     window=st.sampled_from([2, None]),
     reduce=st.sampled_from(["mean", "sum", "min", "max"]),
 )
-def test_per_index_is_associative_and_knows_no_order_of_runners(
-    parts: list[list[float]], order: list[int], window: int | None, reduce: str
-) -> None:
-    def handed(values: list[float]) -> Any:
+def test_per_index_is_associative_and_knows_no_order_of_runners(parts, order, window, reduce):
+    def handed(values):
         logger = MetricsLogger()
         for value in values:
             logger.log_value(
@@ -108,7 +101,7 @@ def test_per_index_is_associative_and_knows_no_order_of_runners(
             )
         return logger.reduce()
 
-    def together(*items: Any) -> MetricsLogger:
+    def together(*items):
         logger = MetricsLogger()
         logger.aggregate(items)
         return logger
@@ -126,7 +119,7 @@ def test_per_index_is_associative_and_knows_no_order_of_runners(
         assert str(float(found)) == str(float(reduced(numbers, reduce) + 0.0))
 
 
-def reduced(numbers: list[float], how: str) -> float:
+def reduced(numbers, how):
     if not numbers:
         return math.nan
     if how in ("min", "max"):
@@ -134,7 +127,7 @@ def reduced(numbers: list[float], how: str) -> float:
     return math.fsum(numbers) / (len(numbers) if how == "mean" else 1)
 
 
-def bytes_of_metrics() -> int:
+def bytes_of_metrics():
     """What the values logged here and the library's metrics hold; not what other threads do."""
     filters = [tracemalloc.Filter(True, name) for name in (__file__, "*/trainer/metrics/*")]
     traces = tracemalloc.take_snapshot().filter_traces(filters).traces
@@ -154,10 +147,10 @@ def bytes_of_metrics() -> int:
         ({"ema_coeff": 0.1}, False),
     ],
 )
-def test_memory_is_bounded(options: dict[str, Any], is_bounded: bool) -> None:
+def test_memory_is_bounded(options, is_bounded):
     logger = MetricsLogger(root=True)
 
-    def log_many(number: int) -> None:
+    def log_many(number):
         for step in range(number):
             logger.log_value("x", step * 0.1, **options)
 

@@ -1,59 +1,53 @@
 """Masks: impossible actions have no probability, no gradient, and are never the best."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules import ActorCriticModule, RLModule, RLModuleSpec
-from trainer.nn import ActionDistribution, DiagGaussian, matmul_rows
-from trainer.types import Array
+from trainer.nn import DiagGaussian, matmul_rows
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 OBS = np.array([[0.1, 0.2, 0.3, 1, 0, 1, 1], [-0.1, 0.5, 0.9, 0, 0, 1, 0]], np.float32)
 MASK = OBS[:, 3:] != 0
 
 
-def observations(size: int = 4) -> spaces.Dict:
+def observations(size=4):
     return spaces.Dict({"action_mask": spaces.MultiBinary(size), "observations": BOX})
 
 
 class LinearModule(RLModule):
     """As a user writes it: it knows nothing of masks."""
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+    def parameter_shapes(self):
         return {"pi/kernel": (self.obs_size, self.action_distribution.num_inputs)}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng):
         kernel = self.parameters.views["pi/kernel"]
         kernel[:] = rng.standard_normal(kernel.shape)
 
-    def forward_acting(self, obs: Array) -> Array:
+    def forward_acting(self, obs):
         assert obs.shape[1] == self.obs_size == 3
         return matmul_rows(obs, self.parameters.views["pi/kernel"])
 
-    def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def forward_train(self, batch):
         self._obs = batch["obs"]
         inputs = self._obs @ self.parameters.views["pi/kernel"]
         return {"action_dist_inputs": inputs, "vf_preds": 0.0 * inputs[:, 0]}
 
-    def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
+    def backward(self, *, d_action_dist_inputs, d_vf_preds):
         del d_vf_preds
         self.gradients.views["pi/kernel"][:] = self._obs.T @ d_action_dist_inputs
 
 
-CASES: dict[str, tuple[type[RLModule], dict[str, Any]]] = {
+CASES = {
     "actor-critic": (ActorCriticModule, {"fcnet_hiddens": [4]}),
     "user's": (LinearModule, {}),
 }
 
 
-def build(name: str, action_space: Any = None, **more: Any) -> RLModule:
+def build(name, action_space=None, **more):
     module_class, config = CASES[name]
     space = spaces.Discrete(4) if action_space is None else action_space
     spec = RLModuleSpec(module_class, observations(), space, config)
@@ -61,7 +55,7 @@ def build(name: str, action_space: Any = None, **more: Any) -> RLModule:
 
 
 @pytest.mark.parametrize("name", ["actor-critic", "user's"])
-def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions(name: str) -> None:
+def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions(name):
     module = build(name, dtype=np.float64)
     rows = OBS.astype(np.float64)
     inputs = module.forward_train({"obs": rows})["action_dist_inputs"]
@@ -76,7 +70,7 @@ def test_probabilities_entropies_and_gradients_are_those_of_the_possible_actions
     assert (gradient[~MASK] == 0.0).all()
 
 
-def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning() -> None:
+def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning():
     module = build("actor-critic")
     row = OBS[:1].copy()
     row[0, 3:] = 0.0
@@ -87,7 +81,7 @@ def test_a_mask_that_allows_nothing_leaves_all_actions_free_in_learning() -> Non
     assert module.action_masks.leaves_nothing(np.concatenate([row, OBS])).tolist() == [1, 0, 0]
 
 
-def test_every_choice_has_its_own_part_of_the_mask() -> None:
+def test_every_choice_has_its_own_part_of_the_mask():
     module = build("actor-critic", spaces.MultiDiscrete([2, 2]))
     row = OBS[:1].copy()
     row[0, 3:] = [0, 1, 0, 0]  # the second choice has nothing left: it is free
@@ -97,7 +91,7 @@ def test_every_choice_has_its_own_part_of_the_mask() -> None:
     assert module.action_distribution.deterministic(inputs)[0, 0] == 1
 
 
-def test_without_masks_methods_are_those_of_the_class() -> None:
+def test_without_masks_methods_are_those_of_the_class():
     spec = RLModuleSpec(LinearModule, BOX, spaces.Discrete(4))
     module = spec.build(np.random.default_rng(0))
     assert module.action_masks is None
@@ -106,11 +100,11 @@ def test_without_masks_methods_are_those_of_the_class() -> None:
 
 
 class GaussianForDiscrete(LinearModule):
-    def make_action_distribution(self) -> ActionDistribution:
+    def make_action_distribution(self):
         return DiagGaussian((1,))
 
 
-def test_masks_that_do_not_fit_the_actions_are_refused() -> None:
+def test_masks_that_do_not_fit_the_actions_are_refused():
     for action_space, text in (
         (spaces.Discrete(5), "has 4 entries, but the action space .* has 5 alternatives"),
         (BOX, "masks are for Discrete and MultiDiscrete"),

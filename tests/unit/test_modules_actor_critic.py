@@ -1,25 +1,19 @@
 """The ready-made network: gradients, row-exactness, state."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from trainer.errors import ConfigError
-from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules import RLModuleSpec
 from trainer.modules.actor_critic import ActorCriticModule
-from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
-ACTIONS: dict[str, gym.Space[Any]] = {
+ACTIONS = {
     "discrete": spaces.Discrete(4),
     "box": spaces.Box(-1.0, 1.0, (2,)),
 }
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS = {
     "apart": {"vf_share_layers": False},
     "shared": {"vf_share_layers": True},
     "heads": {
@@ -31,7 +25,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def build(actions: str = "discrete", *, dtype: Any = np.float32, **config: Any) -> RLModule:
+def build(actions="discrete", *, dtype=np.float32, **config):
     spec = RLModuleSpec(
         observation_space=OBSERVATIONS,
         action_space=ACTIONS[actions],
@@ -40,18 +34,18 @@ def build(actions: str = "discrete", *, dtype: Any = np.float32, **config: Any) 
     return spec.build(np.random.default_rng(0), dtype=dtype)
 
 
-def random_rows(count: int, width: int, dtype: Any = np.float32) -> Array:
+def random_rows(count, width, dtype=np.float32):
     return np.random.default_rng(1).standard_normal((count, width)).astype(dtype)
 
 
-def test_free_log_std_does_not_depend_on_the_observation() -> None:
+def test_free_log_std_does_not_depend_on_the_observation():
     module = build("box", free_log_std=True)
     module.parameters.views["pi/log_std"][:] = [0.5, -1.0]
     inputs = module.forward_inference({"obs": random_rows(3, 3)})["action_dist_inputs"]
     assert inputs[:, 2:].tolist() == [[0.5, -1.0]] * 3
 
 
-def test_first_policy_is_almost_uniform_and_first_values_are_not_zero() -> None:
+def test_first_policy_is_almost_uniform_and_first_values_are_not_zero():
     module = build()
     obs = random_rows(50, 3)
     entropy = module.action_distribution.entropy(module.forward_acting(obs))
@@ -59,7 +53,7 @@ def test_first_policy_is_almost_uniform_and_first_values_are_not_zero() -> None:
     assert module.compute_values({"obs": obs}).std() > 0.1
 
 
-def test_values_are_a_copy() -> None:
+def test_values_are_a_copy():
     module = build()
     first = module.compute_values({"obs": random_rows(4, 3)})
     kept = first.copy()
@@ -67,13 +61,13 @@ def test_values_are_a_copy() -> None:
     assert first.tobytes() == kept.tobytes()
 
 
-def test_free_log_std_needs_box_actions() -> None:
+def test_free_log_std_needs_box_actions():
     with pytest.raises(ConfigError, match="free_log_std"):
         build("discrete", free_log_std=True)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_values_alone_have_the_bits_of_those_beside_the_policy(config: dict[str, Any]) -> None:
+def test_values_alone_have_the_bits_of_those_beside_the_policy(config):
     module, obs = build(**config), random_rows(9, 3)
     beside = module.forward_train({"obs": obs})["vf_preds"].copy()
     assert module.compute_values({"obs": obs}).tobytes() == beside.tobytes()
@@ -82,12 +76,12 @@ def test_values_alone_have_the_bits_of_those_beside_the_policy(config: dict[str,
 
 
 class Doubled(ActorCriticModule):
-    def forward_train(self, batch: Any) -> dict[str, Array]:
+    def forward_train(self, batch):
         outputs = super().forward_train(batch)
         return {**outputs, "vf_preds": 2.0 * outputs["vf_preds"]}
 
 
-def test_values_are_those_of_a_forward_pass_that_a_subclass_changed() -> None:
+def test_values_are_those_of_a_forward_pass_that_a_subclass_changed():
     spec = RLModuleSpec(Doubled, OBSERVATIONS, ACTIONS["discrete"], {"fcnet_hiddens": [6, 5]})
     changed, plain = spec.build(np.random.default_rng(0)), build()
     batch = {"obs": random_rows(9, 3)}

@@ -1,9 +1,5 @@
 """Values, checkpoint components and random numbers by module id."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,24 +15,24 @@ from trainer_toolkit.plain_classes import from_plain, to_plain
 class Number:
     """A part with a state."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value):
         self.value = value
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"value": self.value}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.value = state["value"]
 
 
-def test_ids_are_in_canonical_order_however_they_were_given() -> None:
+def test_ids_are_in_canonical_order_however_they_were_given():
     values = ByModule({"b": 2, "a": 1, "B": 3})
     assert list(values) == ["B", "a", "b"]
     assert values.map(str).to_state() == {"B": "3", "a": "1", "b": "2"}
     assert list(values.map(str)) == ["B", "a", "b"]
 
 
-def test_one_module_is_saved_without_its_id_and_several_with() -> None:
+def test_one_module_is_saved_without_its_id_and_several_with():
     for ids in (["p"], ["p", "q"]):
         values = ByModule({id_: {"x": id_} for id_ in ids})
         state = values.to_state()
@@ -44,16 +40,16 @@ def test_one_module_is_saved_without_its_id_and_several_with() -> None:
         assert dict(ByModule.from_state(state, ids)) == dict(values)
 
 
-def test_the_only_one_is_asked_for_where_there_are_several() -> None:
+def test_the_only_one_is_asked_for_where_there_are_several():
     assert ByModule({"p": 7}).only == 7
     with pytest.raises(ModuleError, match="2 modules \\(p, q\\)"):
         _ = ByModule({"q": 1, "p": 2}).only
 
 
-def test_the_component_of_one_module_is_its_part() -> None:
+def test_the_component_of_one_module_is_its_part():
     one, other = Number(1), Number(2)
     assert component_of({"p": one}, ["p"]) is one
-    both: Any = component_of({"q": other, "p": one}, ["p", "q"])
+    both = component_of({"q": other, "p": one}, ["p", "q"])
     assert both.get_state() == {"p": {"value": 1}, "q": {"value": 2}}
     both.set_state({"p": {"value": 5}, "q": {"value": 6}})
     assert (one.value, other.value) == (5, 6)
@@ -62,7 +58,7 @@ def test_the_component_of_one_module_is_its_part() -> None:
 
 
 @pytest.mark.parametrize("ids", [["p"], ["p", "q"]])
-def test_weights_as_plain_data_come_back(ids: list[str]) -> None:
+def test_weights_as_plain_data_come_back(ids):
     modules = {
         id_: ModuleWeights(number + 1, {"w": np.full(2, number, np.float32)}, {"stddev": 0.5})
         for number, id_ in enumerate(ids)
@@ -73,12 +69,12 @@ def test_weights_as_plain_data_come_back(ids: list[str]) -> None:
     assert again.version == sum(range(1, len(ids) + 1))
 
 
-def test_random_numbers_of_a_module_follow_from_its_id_alone() -> None:
+def test_random_numbers_of_a_module_follow_from_its_id_alone():
     assert module_position("default_policy") == ()
     assert module_position("a") == (0x4CF6829AA93728E8,)  # of SHA-256 of "sa", see below
     assert module_position("a") != module_position("b")
 
-    def first(*ids: str) -> list[float]:
+    def first(*ids):
         return [
             float(seeding.weights_rng(3, of=module_position(id_)).standard_normal()) for id_ in ids
         ]
@@ -88,7 +84,7 @@ def test_random_numbers_of_a_module_follow_from_its_id_alone() -> None:
     assert first("default_policy") == [float(seeding.weights_rng(3).standard_normal())]
 
 
-def test_the_digest_of_an_id_knows_its_type() -> None:
+def test_the_digest_of_an_id_knows_its_type():
     # The first 64 bits of SHA-256 of "i0" and of "s0", from another implementation (sha256sum).
     assert id_digest(0) == 0xA4E167A76A05ADD8
     assert id_digest("0") == 0xEC18EAC8D758B1EB

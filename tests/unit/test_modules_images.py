@@ -1,30 +1,26 @@
 """Networks that read images: when they have convolutions, gradients, state, and what is refused."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from trainer.connectors import ObservationEncoder
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.modules import ActorCriticModule, QModule, RLModule, RLModuleSpec, SACModule
+from trainer.modules import ActorCriticModule, QModule, RLModuleSpec, SACModule
 from trainer.spaces import shown_images, split_observation
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
-PARTS: Any = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
+PARTS = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
 FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
 
 
-def build(module_class: type[RLModule], space: Any = IMAGE, **config: Any) -> RLModule:
+def build(module_class, space=IMAGE, **config):
     config = {"fcnet_hiddens": [4], "conv_filters": FILTERS, **config}
     spec = RLModuleSpec(module_class, space, spaces.Discrete(3), config)
     return spec.build(np.random.default_rng(0))
 
 
-def test_tensors_of_convolutions_have_names_of_their_own() -> None:
+def test_tensors_of_convolutions_have_names_of_their_own():
     shared = build(ActorCriticModule).parameters.shapes
     assert shared["encoder/conv/0/kernel"] == (2, 2, 2, 3)
     assert shared["encoder/conv/1/bias"] == (2,)
@@ -56,7 +52,7 @@ def test_tensors_of_convolutions_have_names_of_their_own() -> None:
     ],
     ids=str,
 )
-def test_when_there_are_convolutions(space: Any, conv_filters: Any, has_convolutions: bool) -> None:
+def test_when_there_are_convolutions(space, conv_filters, has_convolutions):
     module = build(ActorCriticModule, space, conv_filters=conv_filters)
     assert any("conv" in name for name in module.parameters.shapes) == has_convolutions
 
@@ -64,13 +60,13 @@ def test_when_there_are_convolutions(space: Any, conv_filters: Any, has_convolut
 @pytest.mark.parametrize(
     ("size", "features"), [(84, 11 * 11 * 32), (42, 11 * 11 * 32), (10, 5 * 5 * 32)]
 )
-def test_convolutions_are_chosen_by_the_size_of_the_image(size: int, features: int) -> None:
+def test_convolutions_are_chosen_by_the_size_of_the_image(size, features):
     space = spaces.Box(0, 255, (size, size, 3), np.uint8)
     module = build(ActorCriticModule, space, conv_filters=None)
     assert module.parameters.shapes["encoder/0/kernel"] == (features, 4)
 
 
-def test_bytes_are_scaled_to_one_and_other_numbers_are_not() -> None:
+def test_bytes_are_scaled_to_one_and_other_numbers_are_not():
     bytes_module = build(ActorCriticModule)
     floats = build(ActorCriticModule, spaces.Box(0.0, 255.0, (6, 5, 2)))
     floats.set_state(bytes_module.get_state())
@@ -80,7 +76,7 @@ def test_bytes_are_scaled_to_one_and_other_numbers_are_not() -> None:
     assert not np.allclose(scaled, floats.forward_acting(rows))
 
 
-def test_values_of_many_images_are_those_of_few() -> None:
+def test_values_of_many_images_are_those_of_few():
     module = build(ActorCriticModule)
     rows = np.random.default_rng(0).integers(0, 256, (600, 60)).astype(np.float32)
     values = module.compute_values({"obs": rows})
@@ -89,7 +85,7 @@ def test_values_of_many_images_are_those_of_few() -> None:
     np.testing.assert_allclose(values[250:270], few, atol=1e-5)
 
 
-def test_filters_that_cannot_be_are_refused() -> None:
+def test_filters_that_cannot_be_are_refused():
     for filters in ([[16, 4]], [[16, 4, 2, "full"]], [[0, 4, 2]], [[16, [4, 4, 4], 2]], 3, [3]):
         with pytest.raises(ConfigError, match=r"must be a list of \[channels, kernel, stride\]"):
             build(ActorCriticModule, conv_filters=filters)
@@ -103,7 +99,7 @@ def test_filters_that_cannot_be_are_refused() -> None:
             build(ActorCriticModule, space)
 
 
-def test_sac_has_no_convolutions_and_says_so() -> None:
+def test_sac_has_no_convolutions_and_says_so():
     with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
         build(SACModule, conv_filters=None)
     beside = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)})
@@ -135,15 +131,13 @@ def test_sac_has_no_convolutions_and_says_so() -> None:
     ],
     ids=str,
 )
-def test_where_channels_stand_is_told_from_the_shape(
-    shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
+def test_where_channels_stand_is_told_from_the_shape(shape, expected):
     (image,) = shown_images(spaces.Box(0, 255, shape, np.uint8))
     assert image.shape == expected
     assert image.channels_first == (shape != expected)
 
 
-def test_where_channels_stand_can_be_said() -> None:
+def test_where_channels_stand_can_be_said():
     last = build(
         ActorCriticModule, spaces.Box(0, 255, (4, 6, 6), np.uint8), conv_channels_first=False
     )
@@ -157,9 +151,7 @@ def test_where_channels_stand_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("module_class", [ActorCriticModule, QModule])
-def test_channels_that_come_first_give_the_same_network_with_the_same_bytes(
-    module_class: type[RLModule],
-) -> None:
+def test_channels_that_come_first_give_the_same_network_with_the_same_bytes(module_class):
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (4, 6, 6, 2)).astype(np.float32)
     outputs = []
@@ -182,7 +174,7 @@ BESIDE = spaces.Dict(
 )
 
 
-def test_several_images_have_convolutions_each_and_the_rest_is_read_beside_their_features() -> None:
+def test_several_images_have_convolutions_each_and_the_rest_is_read_beside_their_features():
     shapes = build(ActorCriticModule, BESIDE).parameters.shapes
     assert shapes["encoder/image_0/conv/0/kernel"] == (2, 2, 2, 3)
     assert shapes["encoder/image_1/conv/0/kernel"] == (2, 2, 2, 3)
@@ -194,7 +186,7 @@ def test_several_images_have_convolutions_each_and_the_rest_is_read_beside_their
     assert shapes["encoder/0/kernel"] == (2 * 3 * 2 + 3, 4)
 
 
-def test_the_features_of_an_image_in_a_dict_are_those_of_the_image_alone() -> None:
+def test_the_features_of_an_image_in_a_dict_are_those_of_the_image_alone():
     alone = build(ActorCriticModule, IMAGE, fcnet_hiddens=[])
     space = spaces.Dict({"a": spaces.Discrete(2), "image": IMAGE, "z": spaces.Box(-1.0, 1.0, (2,))})
     beside = build(ActorCriticModule, space, fcnet_hiddens=[])
@@ -211,7 +203,7 @@ def test_the_features_of_an_image_in_a_dict_are_those_of_the_image_alone() -> No
     )
 
 
-def test_an_encoded_observation_has_its_images_where_networks_look_for_them() -> None:
+def test_an_encoded_observation_has_its_images_where_networks_look_for_them():
     encoder = ObservationEncoder(BESIDE)
     observation = BESIDE.sample()
     (row,) = encoder.encode([observation])

@@ -1,10 +1,5 @@
 """Networks with memory: sequences, states, gradients, what is refused; batches of sequences."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,7 +12,6 @@ from trainer.connectors import PreviousSteps
 from trainer.errors import EpisodeError, ModuleError
 from trainer.learners.batching import RowBatching, SequenceBatching, batching_for, values_of_chunk
 from trainer.learners.columns import Columns
-from trainer.modules import RLModule
 from trainer.modules.memory import Sequences, max_seq_len_of, state_form
 from trainer.testing.envs import CountdownEnv, StatelessCartPole
 
@@ -25,7 +19,7 @@ OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [5], "lstm_cell_size": 4}
 
 
-def built(model_config: Mapping[str, Any], *, action_space: Any = ACT, **spec: Any) -> RLModule:
+def built(model_config, *, action_space=ACT, **spec):
     return RLModuleSpec(
         observation_space=OBS,
         action_space=action_space,
@@ -38,7 +32,7 @@ def built(model_config: Mapping[str, Any], *, action_space: Any = ACT, **spec: A
 
 
 @pytest.mark.parametrize("kind", ["use_lstm", "use_gru"])
-def test_torch_learns_what_numpy_does(kind: str) -> None:
+def test_torch_learns_what_numpy_does(kind):
     pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     batch = {"obs": rng.standard_normal((9, 3)).astype(np.float32), "seq_lens": np.array([4, 5])}
@@ -53,7 +47,7 @@ def test_torch_learns_what_numpy_does(kind: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sequence_in_parts_is_the_sequence() -> None:
+def test_a_sequence_in_parts_is_the_sequence():
     module = built({"use_gru": True})
     obs = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
     whole = module.forward_train({"obs": obs, "seq_lens": np.array([6])})["vf_preds"].copy()
@@ -67,7 +61,7 @@ def test_a_sequence_in_parts_is_the_sequence() -> None:
     assert np.abs(fresh["vf_preds"] - whole[3:]).max() > 1e-3  # the state matters
 
 
-def test_previous_actions_and_rewards_change_what_is_computed() -> None:
+def test_previous_actions_and_rewards_change_what_is_computed():
     reads = {"use_gru": True, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
     module = built(reads)
     obs = np.zeros((2, 3), np.float32)
@@ -79,7 +73,7 @@ def test_previous_actions_and_rewards_change_what_is_computed() -> None:
     assert module.parameters.shapes["encoder/memory/kernel"] == (5 + 3 + 1, 12)
 
 
-def test_actors_keep_the_critics_memory_and_drop_its_head() -> None:
+def test_actors_keep_the_critics_memory_and_drop_its_head():
     module = built({"use_lstm": True, "vf_share_layers": False})
     actor = built({"use_lstm": True, "vf_share_layers": False}, inference_only=True)
     assert set(actor.parameters.shapes) == {
@@ -92,7 +86,7 @@ def test_actors_keep_the_critics_memory_and_drop_its_head() -> None:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
-def test_padding_and_taking_out_are_inverse(lengths: list[int]) -> None:
+def test_padding_and_taking_out_are_inverse(lengths):
     sequences = Sequences(np.array(lengths))
     rows = np.arange(2.0 * sum(lengths)).reshape(-1, 2) + 1.0
     padded = sequences.padded(rows)
@@ -101,7 +95,7 @@ def test_padding_and_taking_out_are_inverse(lengths: list[int]) -> None:
     assert ((padded != 0).all(axis=2) == sequences.mask).all()
 
 
-def columns_of(lengths: list[int], *, seed: int = 0) -> Columns:
+def columns_of(lengths, *, seed=0):
     """Chunks of so many steps with states that say the row."""
     rng, count = np.random.default_rng(seed), sum(lengths)
     return Columns(
@@ -118,9 +112,7 @@ def columns_of(lengths: list[int], *, seed: int = 0) -> Columns:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 5), st.integers(1, 20))
-def test_a_pass_holds_every_row_once_in_whole_sequences(
-    lengths: list[int], longest: int, size: int
-) -> None:
+def test_a_pass_holds_every_row_once_in_whole_sequences(lengths, longest, size):
     columns, batching = columns_of(lengths), SequenceBatching(longest)
     count = len(columns.obs)
     chunk = np.repeat(np.arange(len(lengths)), lengths)
@@ -145,7 +137,7 @@ def test_a_pass_holds_every_row_once_in_whole_sequences(
             assert state[0] == 4.0 * part[0]  # the state before its first row
 
 
-def test_minibatches_have_about_the_rows_that_were_asked_for() -> None:
+def test_minibatches_have_about_the_rows_that_were_asked_for():
     columns, batching = columns_of([40] * 10), SequenceBatching(20)
     rows = {"row": np.arange(400), **batching.state_rows(columns)}
     sizes = [
@@ -157,7 +149,7 @@ def test_minibatches_have_about_the_rows_that_were_asked_for() -> None:
     assert sizes == [100] * 4
 
 
-def test_values_over_sequences_are_those_over_whole_chunks() -> None:
+def test_values_over_sequences_are_those_over_whole_chunks():
     module = built({"use_gru": True})
     columns = columns_of([7, 1, 4])
     obs, starts = columns.obs, [0, 7, 8]
@@ -184,8 +176,8 @@ def test_values_over_sequences_are_those_over_whole_chunks() -> None:
     np.testing.assert_allclose(of_chunk, expected[0], rtol=1e-4)
 
 
-def test_rows_by_themselves_are_batched_as_before() -> None:
-    batching: Any = batching_for(built({}))
+def test_rows_by_themselves_are_batched_as_before():
+    batching = batching_for(built({}))
     assert isinstance(batching, RowBatching)
     assert not batching.keeps_rows
     assert batching.num_minibatches(np.array([5]), 5, minibatch_size=2) == 3
@@ -203,28 +195,26 @@ def test_rows_by_themselves_are_batched_as_before() -> None:
         ),
     ],
 )
-def test_choices_before_are_counted_from_zero_as_modules_give_them(
-    space: Any, actions: list[Any], codes: list[Any]
-) -> None:
+def test_choices_before_are_counted_from_zero_as_modules_give_them(space, actions, codes):
     previous = PreviousSteps(space, {"lstm_use_prev_action": True})
     found = previous.columns(actions, [0.0] * len(actions))
     assert found["prev_actions"].tolist() == codes
 
 
-def test_a_run_whose_actions_begin_at_three_reads_the_action_before() -> None:
+def test_a_run_whose_actions_begin_at_three_reads_the_action_before():
     class FromThree(CountdownEnv):
-        def __init__(self, config: Any = None) -> None:
+        def __init__(self, config=None):
             super().__init__(config)
             self.action_space = spaces.Discrete(2, start=3)
 
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             return super().step(action - 3)
 
     config = PPOConfig().environment(FromThree).env_runners(num_env_runners=0)
     config.training(train_batch_size=20, minibatch_size=20, num_epochs=1)
     model_config = {"use_gru": True, "lstm_use_prev_action": True, "lstm_cell_size": 4}
     config.rl_module(model_config={**model_config, "fcnet_hiddens": [4]})
-    seen: list[Any] = []
+    seen = []
     config.callbacks(on_sample_end=lambda *, samples, **_: seen.extend(samples))
     with config.build_algo() as algo:
         algo.train()
@@ -237,7 +227,7 @@ def test_a_run_whose_actions_begin_at_three_reads_the_action_before() -> None:
     assert checked
 
 
-def test_the_step_before_is_encoded_like_observations() -> None:
+def test_the_step_before_is_encoded_like_observations():
     previous = PreviousSteps(ACT, {"lstm_use_prev_action": True, "lstm_use_prev_reward": True})
     columns = previous.columns([None, 2], [0.0, 1.5])
     assert columns["prev_actions"].tolist() == [[0, 0, 0], [0, 0, 1]]
@@ -249,7 +239,7 @@ def test_the_step_before_is_encoded_like_observations() -> None:
 
 
 @pytest.mark.parametrize("given_length", [0, -1, 2.5, "20", None])
-def test_a_wrong_max_seq_len_is_one_error(given_length: Any) -> None:
+def test_a_wrong_max_seq_len_is_one_error(given_length):
     with pytest.raises(ConfigError, match=r"max_seq_len.*an integer ≥ 1"):
         max_seq_len_of({"max_seq_len": given_length})
     config = PPOConfig().environment(StatelessCartPole)
@@ -258,7 +248,7 @@ def test_a_wrong_max_seq_len_is_one_error(given_length: Any) -> None:
         config.validate()
 
 
-def test_settings_of_memory_are_judged_together() -> None:
+def test_settings_of_memory_are_judged_together():
     wrong = {"use_lstm": True, "use_gru": True, "lstm_cell_size": 0, "lstm_use_prev_action": 3}
     with pytest.raises(ConfigError) as caught:
         built(wrong)
@@ -268,20 +258,20 @@ def test_settings_of_memory_are_judged_together() -> None:
 
 @pytest.mark.parametrize("config_class", [DQNConfig, SACConfig])
 @pytest.mark.parametrize("kind", ["use_lstm", "use_gru"])
-def test_algorithms_with_replay_refuse_memory_by_name(config_class: Any, kind: str) -> None:
+def test_algorithms_with_replay_refuse_memory_by_name(config_class, kind):
     config = config_class().environment("CartPole-v1").rl_module(model_config={kind: True})
     with pytest.raises(ConfigError, match=f"{kind}=True.*PPO or PG"):
         config.validate()
 
 
-def test_a_network_of_ones_own_with_memory_is_refused_by_dqn() -> None:
+def test_a_network_of_ones_own_with_memory_is_refused_by_dqn():
     config = DQNConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=RunningMean))
     with pytest.raises(ConfigError, match="RunningMean has memory"):
         config.build_algo()
 
 
-def test_noise_on_weights_is_refused() -> None:
+def test_noise_on_weights_is_refused():
     config = PPOConfig().environment(StatelessCartPole).env_runners(num_env_runners=0)
     config.rl_module(model_config={"use_gru": True})
     config.env_runners(exploration_config={"type": "ParameterNoise"})
@@ -289,7 +279,7 @@ def test_noise_on_weights_is_refused() -> None:
         config.build_algo()
 
 
-def test_reading_the_step_before_needs_a_look_back() -> None:
+def test_reading_the_step_before_needs_a_look_back():
     config = PPOConfig().environment(StatelessCartPole)
     config.env_runners(num_env_runners=0, episode_lookback_horizon=0)
     config.rl_module(model_config={"use_gru": True, "lstm_use_prev_reward": True})
@@ -300,15 +290,15 @@ def test_reading_the_step_before_needs_a_look_back() -> None:
 class Misbehaving(RunningMean):
     """Breaks one rule, which `model_config` names."""
 
-    def get_initial_state(self) -> Any:
-        given: dict[str, Any] = {"list": [1.0], "empty": {}, "words": {"a": "b"}}
+    def get_initial_state(self):
+        given = {"list": [1.0], "empty": {}, "words": {"a": "b"}}
         given["counts"] = {"a": np.zeros(3, int)}
         return given.get(self.model_config["breaks"], super().get_initial_state())
 
-    def forward_step(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def forward_step(self, batch):
         outputs = super().forward_step(batch)
         mean = outputs["state_out"]["mean"]
-        changed: dict[str, Any] = {
+        changed = {
             "shape": {"mean": mean[:, :1]},
             "name": {"average": mean},
             "kind": {"mean": "text"},
@@ -333,16 +323,16 @@ class Misbehaving(RunningMean):
         ("kind", "a str, which is no array at"),
     ],
 )
-def test_what_breaks_the_contract_of_states_is_one_error(breaks: str, message: str) -> None:
+def test_what_breaks_the_contract_of_states_is_one_error(breaks, message):
     module = RLModuleSpec(Misbehaving, OBS, ACT, {"breaks": breaks}).build()
     with pytest.raises(ModuleError, match=message) as caught:
         module.forward_inference({"obs": np.zeros((1, 3), np.float32)})
     assert "Misbehaving" in str(caught.value)
 
 
-def test_states_of_another_network_are_refused() -> None:
+def test_states_of_another_network_are_refused():
     module = built({"use_gru": True})
-    batch: dict[str, Any] = {"obs": np.zeros((2, 3), np.float32)}
+    batch = {"obs": np.zeros((2, 3), np.float32)}
     batch["state_in"] = {"h": np.zeros((2, 9), np.float32)}
     with pytest.raises(ModuleError, match=r"of the shape \[2, 9\].*\[2, 4\]"):
         module.forward_inference(batch)
@@ -350,7 +340,7 @@ def test_states_of_another_network_are_refused() -> None:
         module.forward_train({"obs": batch["obs"], "seq_lens": np.array([3])})
 
 
-def test_episodes_without_states_are_not_learnt_from() -> None:
+def test_episodes_without_states_are_not_learnt_from():
     columns = Columns(**{**vars(columns_of([3])), "state_in": None})
     with pytest.raises(EpisodeError, match="no 'state_in'"):
         SequenceBatching(5).values(built({"use_gru": True}), columns)

@@ -1,9 +1,5 @@
 """Gymnasium's spaces as plain data and back."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -29,7 +25,7 @@ from trainer.modules.rl_module import space_from_record, space_record
         spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple([spaces.MultiBinary(1)])}),
     ],
 )
-def test_spaces_come_back_as_they_were(space: Any) -> None:
+def test_spaces_come_back_as_they_were(space):
     record = space_record(space)
     again = space_from_record(record)
     assert again == space
@@ -41,7 +37,7 @@ def test_spaces_come_back_as_they_were(space: Any) -> None:
         assert list(again.keys()) == list(space.keys())
 
 
-def test_other_spaces_have_to_be_given_again() -> None:
+def test_other_spaces_have_to_be_given_again():
     class Own(spaces.Discrete):
         pass
 

@@ -1,12 +1,8 @@
 """Building modules: settings, spaces, and networks written by users."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -36,7 +32,7 @@ from trainer.testing.checks import check_module
 BOX = spaces.Box(-1.0, 1.0, (3,))
 
 
-def test_defaults_are_those_of_rllib() -> None:
+def test_defaults_are_those_of_rllib():
     config = DefaultModelConfig()
     assert config.fcnet_hiddens == [256, 256]
     assert (config.fcnet_activation, config.head_fcnet_activation) == ("tanh", "relu")
@@ -45,12 +41,12 @@ def test_defaults_are_those_of_rllib() -> None:
     assert DefaultModelConfig.from_setting(None) == DefaultModelConfig.from_setting({}) == config
 
 
-def test_unknown_key_is_an_error_with_the_nearest_spelling() -> None:
+def test_unknown_key_is_an_error_with_the_nearest_spelling():
     with pytest.raises(UnknownSettingError, match=r"'fcnet_hidens' \(did you mean 'fcnet_hiddens'"):
         DefaultModelConfig.from_setting({"fcnet_hidens": [64], "fcnet_activation": "relu"})
 
 
-def test_all_impossible_values_are_listed_at_once() -> None:
+def test_all_impossible_values_are_listed_at_once():
     with pytest.raises(ConfigError) as caught:
         DefaultModelConfig.from_setting(
             {
@@ -66,8 +62,8 @@ def test_all_impossible_values_are_listed_at_once() -> None:
         assert part in str(caught.value)
 
 
-def test_dataclass_and_dict_build_the_same_network() -> None:
-    def weights(model_config: Any) -> bytes:
+def test_dataclass_and_dict_build_the_same_network():
+    def weights(model_config):
         spec = RLModuleSpec(
             observation_space=BOX, action_space=spaces.Discrete(2), model_config=model_config
         )
@@ -76,15 +72,15 @@ def test_dataclass_and_dict_build_the_same_network() -> None:
     assert weights({"fcnet_hiddens": [8]}) == weights(DefaultModelConfig(fcnet_hiddens=[8]))
 
 
-def test_spec_without_spaces_or_with_another_class_is_refused() -> None:
+def test_spec_without_spaces_or_with_another_class_is_refused():
     with pytest.raises(ModuleError, match="needs both"):
         RLModuleSpec(observation_space=BOX).build()
-    wrong: Any = dict
+    wrong = dict
     with pytest.raises(ModuleError, match="not a subclass of `RLModule`"):
         RLModuleSpec(wrong, BOX, spaces.Discrete(2)).build()
 
 
-OBSERVATION_SPACES: list[gym.Space[Any]] = [
+OBSERVATION_SPACES = [
     BOX,
     spaces.Box(0, 255, (4, 5, 3), np.uint8),
     spaces.Discrete(6),
@@ -97,11 +93,11 @@ OBSERVATION_SPACES: list[gym.Space[Any]] = [
 
 
 @pytest.mark.parametrize("space", OBSERVATION_SPACES, ids=str)
-def test_module_and_encoder_agree_about_sizes(space: gym.Space[Any]) -> None:
+def test_module_and_encoder_agree_about_sizes(space):
     assert observation_size(space) == ObservationEncoder(space).size
 
 
-def test_spaces_without_a_network_say_what_is_possible() -> None:
+def test_spaces_without_a_network_say_what_is_possible():
     with pytest.raises(UnsupportedSpaceError, match="Box, Discrete"):
         observation_size(spaces.Sequence(BOX))
     with pytest.raises(UnsupportedSpaceError, match="holds no number"):
@@ -120,7 +116,7 @@ def test_spaces_without_a_network_say_what_is_possible() -> None:
         distribution_for(spaces.Dict({"a": BOX, "b": spaces.Tuple([])}))
 
 
-def test_distributions_fit_their_spaces() -> None:
+def test_distributions_fit_their_spaces():
     assert isinstance(distribution_for(spaces.Discrete(3)), Categorical)
     assert isinstance(distribution_for(spaces.MultiDiscrete([2, 3])), MultiCategorical)
     assert isinstance(distribution_for(BOX), DiagGaussian)
@@ -139,18 +135,17 @@ def test_distributions_fit_their_spaces() -> None:
     )
 
 
-def example_of_the_docstring() -> type[RLModule]:
+def example_of_the_docstring():
     """The class that the docstring of `RLModule` shows to users."""
     docstring = inspect.getdoc(RLModule) or ""
     source = docstring[docstring.index("    class LinearModule") :]
     source = source[: source.index("    config.rl_module")]
-    names: dict[str, Any] = {"RLModule": RLModule, "matmul_rows": matmul_rows}
+    names = {"RLModule": RLModule, "matmul_rows": matmul_rows}
     exec(textwrap.dedent(source), names)
-    module_class: type[RLModule] = names["LinearModule"]
-    return module_class
+    return names["LinearModule"]
 
 
-def test_example_for_users_keeps_all_that_modules_promise() -> None:
+def test_example_for_users_keeps_all_that_modules_promise():
     check_module(example_of_the_docstring(), observation_space=BOX, action_space=spaces.Discrete(2))
 
 
@@ -163,7 +158,7 @@ MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "seen": ROWS})
 
 @pytest.mark.parametrize("module_class", [ActorCriticModule, QModule, SACModule])
 @pytest.mark.parametrize("space", [ROWS, MASKED, TARGET], ids=["vector", "mask", "image"])
-def test_a_forgotten_batch_dimension_is_told(module_class: Any, space: Any) -> None:
+def test_a_forgotten_batch_dimension_is_told(module_class, space):
     config = {"fcnet_hiddens": [4]} | ({"conv_filters": []} if module_class is SACModule else {})
     spec = RLModuleSpec(module_class, space, spaces.Discrete(2), config)
     module = spec.build(np.random.default_rng(0))
@@ -187,7 +182,7 @@ def test_a_forgotten_batch_dimension_is_told(module_class: Any, space: Any) -> N
         module.forward_acting(single)
 
 
-def test_images_that_are_not_flat_yet_are_rows_as_well() -> None:
+def test_images_that_are_not_flat_yet_are_rows_as_well():
     config = {"fcnet_hiddens": [4]}
     spec = RLModuleSpec(ActorCriticModule, TARGET, spaces.Discrete(2), config)
     module = spec.build(np.random.default_rng(0))

@@ -1,13 +1,9 @@
 """`TorchRLModule`: what users may write, what it computes, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import pickle
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -25,7 +21,7 @@ from tests.torch_modules import (  # noqa: E402
     TwinSAC,
     small_network,
 )
-from trainer import ModuleError, RLModule, RLModuleSpec, SACConfig, TorchRLModule  # noqa: E402
+from trainer import ModuleError, RLModuleSpec, SACConfig, TorchRLModule  # noqa: E402
 from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
 from trainer.nn import torch_network  # noqa: E402
 from trainer.testing.checks import encoded_samples  # noqa: E402
@@ -40,23 +36,18 @@ LAZY_LAYERS_WARN = pytest.mark.filterwarnings("ignore:Lazy modules are a new fea
 """Torch 2.3 warns that they may change."""
 
 
-def built(
-    module_class: type[TorchRLModule],
-    observation_space: Any = BOX,
-    action_space: Any = TWO,
-    **settings: Any,
-) -> TorchRLModule:
+def built(module_class, observation_space=BOX, action_space=TWO, **settings):
     spec = RLModuleSpec(module_class, observation_space, action_space, settings)
     module = spec.build(np.random.default_rng(0))
     assert isinstance(module, TorchRLModule)
     return module
 
 
-def rows(count: int, size: int = 4) -> Any:
+def rows(count, size=4):
     return np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)
 
 
-def update(module: RLModule, obs: Any, *, number: int = 0) -> dict[str, Any]:
+def update(module, obs, *, number=0):
     """One pass forward and backward, as a learner makes it."""
     module.begin_update(5, number)
     outputs = module.forward_train({"obs": obs})
@@ -73,13 +64,13 @@ def update(module: RLModule, obs: Any, *, number: int = 0) -> dict[str, Any]:
 class OfAllParts(TorchRLModule):
     """Reads every part of a nested observation."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.embedding = nn.Linear(3, 8, bias=False)
         self.body = nn.Linear(8 + 4 + 2, 16)
         self.pi = nn.Linear(16, self.action_distribution.num_inputs)
         self.vf = nn.Linear(16, 1)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         obs = batch["obs"]
         parts = [self.embedding(obs["choice"]), *obs["pair"]]
         features = torch.tanh(self.body(torch.cat(parts, dim=1)))
@@ -92,11 +83,11 @@ class OfAllParts(TorchRLModule):
 class ReadsItsMask(TorchRLModule):
     """As in RLlib's example of action masking: takes the mask off itself."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Linear(4, self.action_distribution.num_inputs)
         self.vf = nn.Linear(4, 1)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         mask = batch["obs"].pop("action_mask")
         obs = batch["obs"].pop("observations")
         logits = self.pi(obs) + torch.clamp(torch.log(mask), min=-1e37)
@@ -104,16 +95,16 @@ class ReadsItsMask(TorchRLModule):
 
 
 class IgnoresItsMask(TorchRLModule):
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Linear(4, self.action_distribution.num_inputs)
         self.vf = nn.Linear(4, 1)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         obs = batch["obs"]["observations"]
         return {"action_dist_inputs": self.pi(obs), "vf_preds": self.vf(obs).squeeze(-1)}
 
 
-def test_parameters_and_gradients_lie_in_the_flat_vectors() -> None:
+def test_parameters_and_gradients_lie_in_the_flat_vectors():
     module = built(DenseModule)
     weight = module.pi[0].weight
     module.parameters.views["pi.0.weight"][:] = 2.0
@@ -125,7 +116,7 @@ def test_parameters_and_gradients_lie_in_the_flat_vectors() -> None:
     assert [name for name, _ in module.named_parameters()] == list(module.parameters.views)
 
 
-def test_gradients_are_those_of_a_loss_in_torch() -> None:
+def test_gradients_are_those_of_a_loss_in_torch():
     module, twin = built(DenseModule), built(DenseModule)
     obs, target = rows(32), rows(32, 2)
     outputs = module.forward_train({"obs": obs})
@@ -140,7 +131,7 @@ def test_gradients_are_those_of_a_loss_in_torch() -> None:
     np.testing.assert_allclose(module.gradients.flat, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_first_weights_follow_from_the_generator_and_leave_that_of_torch_alone() -> None:
+def test_first_weights_follow_from_the_generator_and_leave_that_of_torch_alone():
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
@@ -152,7 +143,7 @@ def test_first_weights_follow_from_the_generator_and_leave_that_of_torch_alone()
     assert one.parameters.flat.tobytes() != third.parameters.flat.tobytes()
 
 
-def test_the_example_of_rllib_that_takes_its_mask_off_runs_as_it_is() -> None:
+def test_the_example_of_rllib_that_takes_its_mask_off_runs_as_it_is():
     module = built(ReadsItsMask, MASKED, spaces.Discrete(3))
     plain = built(IgnoresItsMask, MASKED, spaces.Discrete(3))
     plain.set_state(module.get_state())
@@ -170,7 +161,7 @@ def test_the_example_of_rllib_that_takes_its_mask_off_runs_as_it_is() -> None:
     assert module.compute_values({"obs": obs[:, :4]}).shape == (len(obs),)
 
 
-def test_batches_of_tensors_give_tensors() -> None:
+def test_batches_of_tensors_give_tensors():
     module = built(DenseModule)
     batch = {"obs": torch.from_numpy(rows(3))}
     for forward in (module.forward_inference, module.forward_exploration):
@@ -181,7 +172,7 @@ def test_batches_of_tensors_give_tensors() -> None:
     assert module.compute_values(batch).shape == (3,)
 
 
-def test_a_network_that_exists_is_wrapped_in_one_line() -> None:
+def test_a_network_that_exists_is_wrapped_in_one_line():
     network = small_network()
     module = built(TorchRLModule.wrapping(network))
     obs = rows(5)
@@ -194,17 +185,17 @@ def test_a_network_that_exists_is_wrapped_in_one_line() -> None:
     assert type(module).__name__ == "Wrapped_Sequential"
 
 
-class WithValues(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
+class WithValues(nn.Module):
+    def __init__(self):
         super().__init__()
         self.body = small_network()
         self.vf = nn.Linear(4, 1)
 
-    def forward(self, obs: Any) -> Any:
+    def forward(self, obs):
         return self.body(obs), self.vf(obs)
 
 
-def test_a_wrapped_network_may_be_made_by_a_function_and_give_values() -> None:
+def test_a_wrapped_network_may_be_made_by_a_function_and_give_values():
     wrapped = TorchRLModule.wrapping(lambda obs, actions, config: WithValues())
     outputs = update(built(wrapped), rows(3))
     assert outputs["vf_preds"].shape == (3,)
@@ -215,15 +206,15 @@ def test_a_wrapped_network_may_be_made_by_a_function_and_give_values() -> None:
 
 
 class Lazy(TorchRLModule):
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.LazyLinear(self.action_distribution.num_inputs)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
 
 @LAZY_LAYERS_WARN
-def test_layers_that_learn_their_size_from_an_input_are_built() -> None:
+def test_layers_that_learn_their_size_from_an_input_are_built():
     module = built(Lazy)
     assert module.parameters.shapes == {"pi.weight": (2, 4), "pi.bias": (2,)}
     assert module.parameters.flat.any()
@@ -232,19 +223,19 @@ def test_layers_that_learn_their_size_from_an_input_are_built() -> None:
 class Tied(TorchRLModule):
     """One layer under two names, a number of its own, and layers that are frozen."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.one = nn.Linear(4, 4)
         self.other = self.one
         self.scale = nn.Parameter(torch.tensor(0.5))
         self.pi = nn.Linear(4, 2)
         self.pi.weight.requires_grad_(False)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         hidden = self.other(self.one(batch["obs"]))
         return {"action_dist_inputs": self.scale * self.pi(hidden)}
 
 
-def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does() -> None:
+def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does():
     module = built(Tied)
     assert list(module.parameters.shapes) == [
         *("scale", "one.weight", "one.bias", "pi.weight", "pi.bias")
@@ -258,7 +249,7 @@ def test_shared_frozen_and_single_numbers_are_learnt_as_torch_does() -> None:
 # ---- state
 
 
-def test_buffers_are_taken_over_by_a_copy_that_follows() -> None:
+def test_buffers_are_taken_over_by_a_copy_that_follows():
     module, copy = built(NoisyDense), built(NoisyDense)
     update(module, rows(8))
     copy.copy_buffers(module)
@@ -269,7 +260,7 @@ def test_buffers_are_taken_over_by_a_copy_that_follows() -> None:
     assert copy.get_state()["body.1.running_mean"].tobytes() == theirs, "no memory is shared"
 
 
-def test_state_dicts_of_torch_go_out_and_in() -> None:
+def test_state_dicts_of_torch_go_out_and_in():
     module, other = built(NoisyDense), built(NoisyDense)
     module.parameters.flat[:] += 0.3
     update(module, rows(8))
@@ -290,15 +281,14 @@ def test_state_dicts_of_torch_go_out_and_in() -> None:
 # ---- draws
 
 
-def test_dropout_follows_from_update_and_minibatch() -> None:
+def test_dropout_follows_from_update_and_minibatch():
     module, obs = built(NoisyDense), rows(16)
 
-    def outputs(number: int, minibatch: int, root_seed: int = 5) -> bytes:
+    def outputs(number, minibatch, root_seed=5):
         module.begin_update(root_seed, number)
         for _ in range(minibatch):
             module.forward_train({"obs": rows(3)})
-        drawn: bytes = module.forward_train({"obs": obs})["action_dist_inputs"].tobytes()
-        return drawn
+        return module.forward_train({"obs": obs})["action_dist_inputs"].tobytes()
 
     expected = outputs(3, 1)
     torch.manual_seed(0)
@@ -306,7 +296,7 @@ def test_dropout_follows_from_update_and_minibatch() -> None:
     assert len({expected, outputs(4, 1), outputs(3, 2), outputs(3, 1, root_seed=6)}) == 4
 
 
-def test_the_generator_of_torch_stays_as_it_is() -> None:
+def test_the_generator_of_torch_stays_as_it_is():
     module = built(NoisyDense)
     before = torch.default_generator.get_state()
     update(module, rows(8))
@@ -315,7 +305,7 @@ def test_the_generator_of_torch_stays_as_it_is() -> None:
 
 
 @contextlib.contextmanager
-def default_float64() -> Iterator[None]:
+def default_float64():
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -326,13 +316,13 @@ def default_float64() -> Iterator[None]:
 class MixesNewNumbersIn(DenseModule):
     """Its forward pass makes numbers of the default type, and of what autocast makes of them."""
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         wide = torch.ones(3, 4) @ torch.full((4, 1), 0.1)
         shifted = {"obs": batch["obs"] * (wide.sum() / 7.0)}
         return super()._forward(shifted, **kwargs)
 
 
-def told_by_networks() -> list[bytes]:
+def told_by_networks():
     """What networks of every kind in Torch compute, from their first weights on."""
     images = {"conv_filters": [[2, 3, 2]], "fcnet_hiddens": [5], "backend": "torch"}
     memory = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [5], "backend": "torch"}
@@ -365,14 +355,14 @@ def told_by_networks() -> list[bytes]:
     ],
     ids=["autocast", "inference_mode", "no_grad", "set_grad_enabled", "set_default_dtype"],
 )
-def test_what_surrounds_a_call_does_not_reach_networks(mode: Any) -> None:
+def test_what_surrounds_a_call_does_not_reach_networks(mode):
     expected = told_by_networks()
     with mode():
         assert told_by_networks() == expected
         assert torch.ones(1).dtype == (torch.float64 if mode is default_float64 else torch.float32)
 
 
-def test_autocast_that_has_no_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_autocast_that_has_no_effect_is_told_once(caplog):
     torch_network._warn_of_autocast.cache_clear()
     module = built(DenseModule)
     for _ in range(2):
@@ -381,7 +371,7 @@ def test_autocast_that_has_no_effect_is_told_once(caplog: pytest.LogCaptureFixtu
     assert [text[:40] for text in caplog.messages] == ["torch.autocast around calls of this libr"]
 
 
-def test_targets_and_values_are_computed_without_dropout() -> None:
+def test_targets_and_values_are_computed_without_dropout():
     module, obs = built(NoisyDense), rows(16)
     module.begin_update(5, 0)
     one = module.target_output({"obs": obs}, "action_dist_inputs")
@@ -399,17 +389,17 @@ def test_targets_and_values_are_computed_without_dropout() -> None:
 class OddWidths(TorchRLModule):
     """Widths for which products in blocks of eight round differently at different places."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Sequential(nn.Linear(7, 33), nn.Tanh(), nn.Linear(33, 33), nn.Linear(33, 5))
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
 
 class AcrossRows(OddWidths):
     """Looks at the other rows of its batch."""
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         obs = batch["obs"]
         return {"action_dist_inputs": self.pi(obs - obs.mean(dim=0))}
 
@@ -418,9 +408,7 @@ class AcrossRows(OddWidths):
     ("module_class", "size", "actions"),
     [(DenseModule, 4, 2), (OddWidths, 7, 5), (AcrossRows, 7, 5)],
 )
-def test_a_row_gets_the_same_bits_in_any_batch(
-    module_class: type[TorchRLModule], size: int, actions: int
-) -> None:
+def test_a_row_gets_the_same_bits_in_any_batch(module_class, size, actions):
     module = built(module_class, spaces.Box(-1.0, 1.0, (size,)), spaces.Discrete(actions))
     obs = rows(50, size)
     together = module.forward_acting(obs)
@@ -432,7 +420,7 @@ class InBlocks(NoisyConvolution):
     acting_block = 4
 
 
-def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it() -> None:
+def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it():
     module = built(InBlocks, IMAGE, spaces.Discrete(16))
     alone = built(NoisyConvolution, IMAGE, spaces.Discrete(16))
     obs = encoded_samples(IMAGE, seed=0)
@@ -444,9 +432,7 @@ def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it() -> None:
         assert module.forward_acting(obs[row : row + 1]).tobytes() == together[row].tobytes()
 
 
-def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(caplog):
     space = spaces.Box(-1.0, 1.0, (7,))
     module = built(AcrossRows, space, spaces.Discrete(5))
     assert module.acts_row_by_row
@@ -466,42 +452,42 @@ class Mistaken(DenseModule):
 
 
 class WrongWidth(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.vf(batch["obs"])}
 
 
 class WithoutInputs(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"logits": self.pi(batch["obs"])}
 
 
 class GivesNothing(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> Any:
+    def _forward(self, batch, **kwargs):
         return None
 
 
 class GivesArrays(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"]).detach().numpy()}
 
 
 class WithoutForward(TorchRLModule):
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Linear(4, 2)
 
 
 class DrawsWhileActing(Mistaken):
-    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_exploration(self, batch, **kwargs):
         inputs = self.pi(batch["obs"])
         return {"action_dist_inputs": inputs + torch.randn_like(inputs)}
 
 
 class NormalisesWhileActing(Mistaken):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         self.register_buffer("mean", torch.zeros(4))
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         self.mean.mul_(0.9).add_(batch["obs"].mean(dim=0))
         return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
 
@@ -509,44 +495,44 @@ class NormalisesWhileActing(Mistaken):
 class CountsWhileActing(Mistaken):
     calls = 0
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         self.calls += 1
         return {"action_dist_inputs": self.calls * self.pi(batch["obs"])}
 
 
 class ChangesWeights(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         with torch.no_grad():
             self.pi[0].weight.clamp_(-0.1, 0.1)
         return super()._forward(batch)
 
 
 class ReplacesLayers(Mistaken):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         self.pi = nn.Linear(4, 2)
         return super()._forward(batch)
 
 
 class LayersAfterSetup(Mistaken):
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, **arguments):
         super().__init__(**arguments)
         self.more = nn.Linear(4, 2)
 
 
 class MoreForActing(Mistaken):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         if self.inference_only:
             self.more = nn.Linear(1, 1)
 
 
 class NamesADistribution(Mistaken):
-    def get_inference_action_dist_cls(self) -> Any:
+    def get_inference_action_dist_cls(self):
         return torch.distributions.Categorical
 
 
 class OfComplexNumbers(Mistaken):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         self.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
 
@@ -569,25 +555,23 @@ class OfComplexNumbers(Mistaken):
         (OfComplexNumbers, "phase of OfComplexNumbers are no real"),
     ],
 )
-def test_every_mistake_is_named_when_the_module_is_built(
-    module_class: type[TorchRLModule], message: str
-) -> None:
+def test_every_mistake_is_named_when_the_module_is_built(module_class, message):
     with pytest.raises(ModuleError, match=message):
         built(module_class)
 
 
 class ColumnsOfValues(Mistaken):
-    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+    def compute_values(self, batch, embeddings=None):
         return self.vf(batch["obs"])
 
 
 class Detached(Mistaken):
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_train(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"]).detach()}
 
 
 class MovesItsWeights(Mistaken):
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_train(self, batch, **kwargs):
         self.pi.double().float()
         return super()._forward_train(batch)
 
@@ -601,12 +585,10 @@ class MovesItsWeights(Mistaken):
         (MoreForActing, "makes tensors with `inference_only=True` that it does not"),
     ],
 )
-def test_every_mistake_is_named_when_the_module_learns(
-    module_class: type[TorchRLModule], message: str
-) -> None:
+def test_every_mistake_is_named_when_the_module_learns(module_class, message):
     module = built(module_class)
 
-    def learn_and_send() -> None:
+    def learn_and_send():
         update(module, rows(3))
         module.get_state(inference_only=True)
 
@@ -615,7 +597,7 @@ def test_every_mistake_is_named_when_the_module_learns(
 
 
 @LAZY_LAYERS_WARN
-def test_values_that_are_missing_are_named() -> None:
+def test_values_that_are_missing_are_named():
     module = built(Lazy)
     with pytest.raises(ModuleError, match="Lazy gives no values, but its algorithm learns them"):
         module.compute_values({"obs": rows(3)})
@@ -623,9 +605,9 @@ def test_values_that_are_missing_are_named() -> None:
         module.training_output({"obs": rows(3)}, "vf_preds")
 
 
-def test_backward_belongs_to_one_forward_pass() -> None:
+def test_backward_belongs_to_one_forward_pass():
     module = built(DenseModule)
-    gradients: dict[str, Any] = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
+    gradients = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
     with pytest.raises((ValueError, TypeError), match="forward_train before"):
         module.backward(**gradients)
     module.forward_train({"obs": rows(4)})
@@ -639,13 +621,13 @@ def test_backward_belongs_to_one_forward_pass() -> None:
 # ---- another device
 
 
-def accelerators() -> list[str]:
+def accelerators():
     """The second name of the processor, which takes the same path, and what is there besides."""
     return ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.mark.parametrize("device", accelerators())
-def test_learning_on_a_device_gives_the_same(device: str) -> None:
+def test_learning_on_a_device_gives_the_same(device):
     here, there = built(NoisyDense), built(NoisyDense, device=device)
     obs = rows(16)
     for number in range(3):
@@ -664,7 +646,7 @@ def test_learning_on_a_device_gives_the_same(device: str) -> None:
     np.testing.assert_allclose(values[0], values[1], rtol=1e-4, atol=1e-5)
 
 
-def test_a_device_that_is_not_there_is_named() -> None:
+def test_a_device_that_is_not_there_is_named():
     for device in ("nonsense", "cuda:77"):
         with pytest.raises(ModuleError, match=f"{device}.*Torch cannot compute there"):
             built(DenseModule, device=device)
@@ -673,7 +655,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 # ---- without Torch
 
 
-def test_its_lack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_lack_is_named(monkeypatch):
     """That importing the library never imports Torch is shown in `test_fresh_import`."""
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError) as caught:
@@ -682,8 +664,8 @@ def test_its_lack_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'pip install "local-trainer[torch]"' in str(caught.value)
 
 
-def test_modules_in_numpy_have_no_buffers_and_no_draws() -> None:
-    module: RLModule = RLModuleSpec(None, BOX, TWO, {"fcnet_hiddens": [4]}).build()
+def test_modules_in_numpy_have_no_buffers_and_no_draws():
+    module = RLModuleSpec(None, BOX, TWO, {"fcnet_hiddens": [4]}).build()
     state = module.get_state()
     module.begin_update(0, 0)
     module.copy_buffers(module)

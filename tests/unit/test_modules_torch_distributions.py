@@ -1,9 +1,5 @@
 """Modules in Torch that name a distribution class: it changes logits, and does nothing else."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -19,11 +15,11 @@ torch, nn = try_import_torch()
 SPACES = (spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))
 
 
-def warm(default: float) -> type[TorchCategorical]:
+def warm(default):
     """A categorical distribution with a temperature, as an example of RLlib's has it."""
 
     class Warm(TorchCategorical):
-        def __init__(self, logits: Any = None, probs: Any = None, temperature: float = default):
+        def __init__(self, logits=None, probs=None, temperature=default):
             if logits is not None:
                 logits /= temperature
             super().__init__(logits, probs)
@@ -32,7 +28,7 @@ def warm(default: float) -> type[TorchCategorical]:
 
 
 class WithTemperature(TorchRLModule, ValueFunctionAPI):
-    def setup(self) -> None:
+    def setup(self):
         self.body = nn.Sequential(nn.Linear(self.obs_size, 8), nn.Tanh())
         width = self.action_distribution.num_inputs
         self.pi, self.vf = nn.Linear(8, width), nn.Linear(8, 1)
@@ -40,20 +36,19 @@ class WithTemperature(TorchRLModule, ValueFunctionAPI):
         if temperature is not None:
             self.action_dist_cls = warm(temperature)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {Columns.ACTION_DIST_INPUTS: self.pi(self.body(batch[Columns.OBS]))}
 
-    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+    def compute_values(self, batch, embeddings=None):
         return self.vf(self.body(batch[Columns.OBS])).squeeze(-1)
 
 
-def built(module_class: Any = WithTemperature, **model_config: Any) -> TorchRLModule:
-    module: Any = RLModuleSpec(module_class, *SPACES, model_config).build(np.random.default_rng(0))
-    return module  # type: ignore[no-any-return]
+def built(module_class=WithTemperature, **model_config):
+    return RLModuleSpec(module_class, *SPACES, model_config).build(np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("temperature", [None, 4.0])
-def test_logits_and_gradients_are_those_after_the_temperature(temperature: float | None) -> None:
+def test_logits_and_gradients_are_those_after_the_temperature(temperature):
     plain, module = built(), built(temperature=temperature)
     obs = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
     factor = 1.0 / (temperature or 1.0)
@@ -76,7 +71,7 @@ def test_logits_and_gradients_are_those_after_the_temperature(temperature: float
     )
 
 
-def test_a_high_temperature_plays_nearly_at_random() -> None:
+def test_a_high_temperature_plays_nearly_at_random():
     config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
     config.training(train_batch_size=64, minibatch_size=32, num_epochs=2)
     spec = RLModuleSpec(module_class=WithTemperature, model_config={"temperature": 1e6})
@@ -87,11 +82,11 @@ def test_a_high_temperature_plays_nearly_at_random() -> None:
 
 
 class OfOneKind(WithTemperature):
-    def get_train_action_dist_cls(self) -> Any:
+    def get_train_action_dist_cls(self):
         return warm(2.0)
 
 
-def test_a_forward_pass_may_have_a_class_of_its_own() -> None:
+def test_a_forward_pass_may_have_a_class_of_its_own():
     module, obs = built(OfOneKind), np.ones((1, 4), np.float32)
     acting = module.forward_exploration({"obs": obs})["action_dist_inputs"]
     learning = module.forward_train({"obs": obs})["action_dist_inputs"]
@@ -99,31 +94,31 @@ def test_a_forward_pass_may_have_a_class_of_its_own() -> None:
 
 
 class NoClass(WithTemperature):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
         self.action_dist_cls = torch.distributions.Categorical
 
 
 class DrawsOtherwise(WithTemperature):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
 
         class Odd(TorchCategorical):
-            def sample(self) -> Any:
+            def sample(self):
                 return self.logits.argmin(-1)
 
-            def logp(self, actions: Any) -> Any:
+            def logp(self, actions):
                 return actions
 
         self.action_dist_cls = Odd
 
 
 class LosesLogits(WithTemperature):
-    def setup(self) -> None:
+    def setup(self):
         super().setup()
 
         class Short(TorchCategorical):
-            def __init__(self, logits: Any = None, probs: Any = None) -> None:
+            def __init__(self, logits=None, probs=None):
                 super().__init__(logits[:, :1], probs)
 
         self.action_dist_cls = Short
@@ -137,27 +132,27 @@ class LosesLogits(WithTemperature):
         (LosesLogits, r"`logits` of Short is the shape \[8, 1\] for inputs of the shape \[8, 3\]"),
     ],
 )
-def test_what_a_class_cannot_do_here_is_named(module_class: Any, message: str) -> None:
+def test_what_a_class_cannot_do_here_is_named(module_class, message):
     with pytest.raises(ModuleError, match=message):
         built(module_class)
 
 
-def test_a_box_of_actions_has_no_such_class() -> None:
+def test_a_box_of_actions_has_no_such_class():
     spec = RLModuleSpec(OfBox, SPACES[0], spaces.Box(-1.0, 1.0, (1,)), {"temperature": 2.0})
     with pytest.raises(ModuleError, match="a distribution of one choice, but the action space is"):
         spec.build(np.random.default_rng(0))
 
 
 class OfBox(TorchRLModule):
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Linear(4, 2)
         self.action_dist_cls = warm(2.0)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
 
-def test_logits_and_probabilities_are_alternatives() -> None:
+def test_logits_and_probabilities_are_alternatives():
     probs = torch.tensor([[0.25, 0.75]])
     torch.testing.assert_close(TorchCategorical(probs=probs).logits, probs.log())
     for given in ({}, {"logits": probs, "probs": probs}):

@@ -1,9 +1,5 @@
 """Networks in Torch with memory: shapes, gradients, padding, and what is refused."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,7 +17,7 @@ from trainer.testing.checks import check_module
 OBS, ACT = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(3)
 
 
-def built(module_class: Any = Remembering, **settings: Any) -> Any:
+def built(module_class=Remembering, **settings):
     return RLModuleSpec(module_class, OBS, ACT, {"cell_size": 4, **settings}).build(
         np.random.default_rng(0)
     )
@@ -30,14 +26,14 @@ def built(module_class: Any = Remembering, **settings: Any) -> Any:
 class Masked(TorchRLModule):
     """A GRU over a Dict observation with a mask, values from the same pass."""
 
-    def setup(self) -> None:
+    def setup(self):
         self.gru = nn.GRU(3, 4, batch_first=True)
         self.pi, self.vf = nn.Linear(4, 3), nn.Linear(4, 1)
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self):
         return {"h": np.zeros(4, np.float32)}
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         obs = batch["obs"]
         assert obs["action_mask"].shape[:2] == obs["a"].shape[:2] == batch["loss_mask"].shape
         embeddings, h = self.gru(obs["a"], batch["state_in"]["h"][None])
@@ -45,20 +41,20 @@ class Masked(TorchRLModule):
         return {**outputs, "vf_preds": self.vf(embeddings).squeeze(-1)}
 
 
-def test_masks_and_dict_observations_have_a_time_axis() -> None:
+def test_masks_and_dict_observations_have_a_time_axis():
     mask = spaces.Box(0, 1, (3,), np.int8)
     space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (3,)), "action_mask": mask})
     check_module(Masked, observation_space=space, action_space=ACT)
 
 
-def test_gradients_are_those_of_torch_without_padding() -> None:
+def test_gradients_are_those_of_torch_without_padding():
     module = built()
     obs = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     outputs = module.forward_train({"obs": obs, "seq_lens": np.array([2, 3])})
     d_inputs = np.cos(outputs["action_dist_inputs"])
     module.backward(d_action_dist_inputs=d_inputs, d_vf_preds=np.ones(5, np.float32))
     found = module.gradients.flat.copy()
-    loss: Any = 0.0
+    loss = 0.0
     for part, d_part in zip(np.split(obs, [2]), np.split(d_inputs, [2]), strict=True):
         state = {name: torch.zeros(1, 4) for name in ("h", "c")}
         given = module.forward_train({"obs": torch.from_numpy(part)[None], "state_in": state})
@@ -75,7 +71,7 @@ ACCELERATORS = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.mark.parametrize("device", ACCELERATORS)
-def test_sequences_are_learnt_on_a_device_as_here(device: str) -> None:
+def test_sequences_are_learnt_on_a_device_as_here(device):
     here, there = built(), built(device=device)
     obs = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     batch = {"obs": obs, "seq_lens": np.array([2, 3])}
@@ -95,7 +91,7 @@ def test_sequences_are_learnt_on_a_device_as_here(device: str) -> None:
 class Broken(Remembering):
     """Breaks one rule, which `model_config` names."""
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         outputs = super()._forward(batch)
         breaks = self.model_config["breaks"]
         if breaks == "missing":
@@ -115,6 +111,6 @@ class Broken(Remembering):
         ("axis", r"of the shape \[8, 3\] for 8 sequences of 1 observations"),
     ],
 )
-def test_what_breaks_the_contract_is_one_error(breaks: str, message: str) -> None:
+def test_what_breaks_the_contract_is_one_error(breaks, message):
     with pytest.raises(ModuleError, match=message):
         built(Broken, breaks=breaks)

@@ -1,10 +1,5 @@
 """`TorchSACModule`: SAC learns the same with it as with networks in NumPy, and what is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,25 +12,24 @@ from tests.torch_modules import TwinSAC  # noqa: E402
 from trainer import ConfigError, ModuleError, RLModuleSpec, SACConfig, TorchSACModule  # noqa: E402
 from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
 from trainer.learners import ReplayBatch  # noqa: E402
-from trainer.modules import RLModule, SACModule  # noqa: E402
-from trainer.types import Array  # noqa: E402
+from trainer.modules import SACModule  # noqa: E402
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
 BOX = spaces.Box(-2.0, 2.0, (2,))
 CHOICE = spaces.Discrete(3)
-MODEL: dict[str, Any] = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
+MODEL = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
 
 
-def learner(module_class: type[RLModule], actions: Any, **model: Any) -> SACLearner:
+def learner(module_class, actions, **model):
     spec = RLModuleSpec(module_class, OBSERVATIONS, actions, model)
     config = SACConfig().training(gamma=0.5, actor_lr=1e-2, alpha_lr=1e-2)
     settings = SACSettings.from_config(config, lr=1e-2)
     return SACLearner(module_spec=spec, settings=settings, root_seed=3)
 
 
-def batch(actions: Any) -> ReplayBatch:
+def batch(actions):
     rng = np.random.default_rng(8)
-    chosen: Array = np.tanh(rng.standard_normal((9, 2))).astype(np.float32)
+    chosen = np.tanh(rng.standard_normal((9, 2))).astype(np.float32)
     if actions is CHOICE:
         chosen = rng.integers(0, 3, 9)
     return ReplayBatch(
@@ -48,7 +42,7 @@ def batch(actions: Any) -> ReplayBatch:
     )
 
 
-def as_in_torch(state: Mapping[str, Array]) -> dict[str, Array]:
+def as_in_torch(state):
     """NumPy's tensors by the names that Torch has for them: "pi/1/kernel" is "pi.2.weight"."""
     found = {"log_alpha": state["log_alpha"]}
     for name, array in state.items():
@@ -60,7 +54,7 @@ def as_in_torch(state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("actions", [BOX, CHOICE])
-def test_losses_and_gradients_are_those_of_numpy(actions: Any) -> None:
+def test_losses_and_gradients_are_those_of_numpy(actions):
     expected = learner(SACModule, actions, **MODEL)
     found = learner(TwinSAC, actions)
     found.set_weights(as_in_torch(expected.get_weights()))
@@ -88,7 +82,7 @@ def test_losses_and_gradients_are_those_of_numpy(actions: Any) -> None:
         np.testing.assert_allclose(array, target[name], rtol=1e-4, atol=1e-6)
 
 
-def test_targets_have_weights_of_their_own_and_are_restored() -> None:
+def test_targets_have_weights_of_their_own_and_are_restored():
     subject = learner(TwinSAC, BOX)
     before = subject.get_state()
     subject._set_rates(0)
@@ -108,31 +102,31 @@ def test_targets_have_weights_of_their_own_and_are_restored() -> None:
 
 
 class Shared(TwinSAC):
-    def compute_q_values(self, batch: dict[str, Any]) -> Any:
+    def compute_q_values(self, batch):
         return self.pi(batch["obs"]).sum(dim=1) + super().compute_q_values(batch)[0]
 
 
 class ReadsCritics(TwinSAC):
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         inputs = torch.cat([batch["obs"], torch.zeros(len(batch["obs"]), 2)], dim=1)
         return {"action_dist_inputs": self.pi(batch["obs"]) + self.qf(inputs)}
 
 
 class Columns(TwinSAC):
-    def compute_q_values(self, batch: dict[str, Any]) -> Any:
+    def compute_q_values(self, batch):
         return self.qf(torch.cat([batch["obs"], batch["actions"]], dim=1))
 
 
 class Three(TwinSAC):
-    def compute_q_values(self, batch: dict[str, Any]) -> Any:
+    def compute_q_values(self, batch):
         return (*super().compute_q_values(batch), super().compute_q_values(batch)[0])
 
 
 class WithoutCritics(TorchSACModule):
-    def setup(self) -> None:
+    def setup(self):
         self.pi = nn.Linear(3, self.action_distribution.num_inputs)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"])}
 
 
@@ -146,12 +140,12 @@ class WithoutCritics(TorchSACModule):
         (WithoutCritics, "has no critics: no layer's name begins with `qf`"),
     ],
 )
-def test_mistakes_are_named(module_class: type[TorchSACModule], message: str) -> None:
+def test_mistakes_are_named(module_class, message):
     with pytest.raises(ModuleError, match=message):
         learner(module_class, BOX)
 
 
-def test_other_modules_in_torch_are_refused() -> None:
+def test_other_modules_in_torch_are_refused():
     config = SACConfig().environment("Pendulum-v1")
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=TorchSACModule.__base__))
     with pytest.raises(ConfigError, match="Derive it from SACModule or TorchSACModule"):

@@ -2,10 +2,7 @@
 
 # mypy: disable-error-code="attr-defined"
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import cloudpickle
 import gymnasium
@@ -50,18 +47,18 @@ from trainer.testing import (
 class Saying(MultiAgentEnv):
     """Says of itself what it is given; answers what it is given."""
 
-    def __init__(self, **attributes: Any) -> None:
+    def __init__(self, **attributes):
         vars(self).update(attributes)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return vars(self).get("first", ({}, {}))
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         answer = vars(self)["answer"]
         return answer(actions) if callable(answer) else answer
 
 
-BOTH: Any = {"observation_space": Box(-1.0, 1.0, (1,)), "action_space": Discrete(2)}
+BOTH = {"observation_space": Box(-1.0, 1.0, (1,)), "action_space": Discrete(2)}
 
 
 # V1, V3, V4: agents and spaces.
@@ -88,22 +85,22 @@ BOTH: Any = {"observation_space": Box(-1.0, 1.0, (1,)), "action_space": Discrete
         ),
     ],
 )
-def test_what_an_env_may_not_say_of_its_agents(attributes: Any, text: str) -> None:
+def test_what_an_env_may_not_say_of_its_agents(attributes, text):
     with pytest.raises(EnvContractError, match=text):
         EnvAgents.of(Saying(**attributes), name="env")
 
 
-def ways_to_give_spaces() -> dict[str, MultiAgentEnv]:
+def ways_to_give_spaces():
     seen, acted = BOTH["observation_space"], BOTH["action_space"]
 
     class Overriding(Saying):
-        def get_observation_space(self, agent_id: Any) -> Any:
+        def get_observation_space(self, agent_id):
             return seen
 
-        def get_action_space(self, agent_id: Any) -> Any:
+        def get_action_space(self, agent_id):
             return acted
 
-    by_agent: Any = {"observation_spaces": {}, "action_spaces": {}}
+    by_agent = {"observation_spaces": {}, "action_spaces": {}}
     for agent in ("b", "a"):
         by_agent["observation_spaces"][agent] = seen
         by_agent["action_spaces"][agent] = acted
@@ -126,14 +123,14 @@ def ways_to_give_spaces() -> dict[str, MultiAgentEnv]:
 
 
 @pytest.mark.parametrize("way", ways_to_give_spaces())
-def test_all_ways_to_give_spaces_mean_the_same(way: str) -> None:
+def test_all_ways_to_give_spaces_mean_the_same(way):
     agents = EnvAgents.of(ways_to_give_spaces()[way], name="env")
     assert agents.ids == ("a", "b")
     assert agents.observation_spaces == dict.fromkeys("ab", BOTH["observation_space"])
     assert agents.action_spaces == dict.fromkeys("ab", BOTH["action_space"])
 
 
-def test_a_dict_observation_for_all_is_not_taken_for_spaces_by_agent() -> None:
+def test_a_dict_observation_for_all_is_not_taken_for_spaces_by_agent():
     seen = Dict({"x": Discrete(2), "y": Discrete(3)})
     env = Saying(possible_agents=["a", "b"], observation_space=seen, action_space=Discrete(2))
     assert EnvAgents.of(env, name="env").observation_spaces == {"a": seen, "b": seen}
@@ -142,8 +139,8 @@ def test_a_dict_observation_for_all_is_not_taken_for_spaces_by_agent() -> None:
 # V2
 
 
-def test_envs_of_a_run_have_the_same_agents_and_spaces() -> None:
-    def agents(ids: Any, **spaces: Any) -> EnvAgents:
+def test_envs_of_a_run_have_the_same_agents_and_spaces():
+    def agents(ids, **spaces):
         return EnvAgents.of(Saying(possible_agents=ids, **{**BOTH, **spaces}), name="env")
 
     first = agents(["a", "b"])
@@ -158,7 +155,7 @@ def test_envs_of_a_run_have_the_same_agents_and_spaces() -> None:
 # V15
 
 
-def test_unequal_spaces_need_more_than_one_module() -> None:
+def test_unequal_spaces_need_more_than_one_module():
     spaces = {"a": Discrete(2), "b": Discrete(3), "c": Discrete(2)}
     env = Saying(observation_spaces=spaces, action_space=Discrete(2))
     agents = EnvAgents.of(env, name="env")
@@ -187,7 +184,7 @@ SEEN = np.zeros(1, np.float32)
         (({"A": SEEN}, {}), r"no agent 'A' .* Did you mean 'a'"),
     ],
 )
-def test_what_a_reset_may_not_answer(first: Any, text: str) -> None:
+def test_what_a_reset_may_not_answer(first, text):
     env = Saying(possible_agents=["a", "b"], first=first, **BOTH)
     with pytest.raises(EnvContractError, match=text):
         drive(env, checks_of(env), lambda *_: 0)
@@ -203,15 +200,15 @@ def test_what_a_reset_may_not_answer(first: Any, text: str) -> None:
         (({"a": np.array(["x"])}, {}, {}, {}, {}), "agent 'a' .* at env step 1"),
     ],
 )
-def test_what_a_step_may_not_answer(answer: Any, text: str) -> None:
+def test_what_a_step_may_not_answer(answer, text):
     env = Saying(possible_agents=["a", "b"], first=({"a": SEEN}, None), answer=answer, **BOTH)
     with pytest.raises(EnvContractError, match=text):
         drive(env, checks_of(env), lambda *_: 0)
 
 
-def test_an_observation_outside_of_a_nested_space_is_named_by_its_key() -> None:
+def test_an_observation_outside_of_a_nested_space_is_named_by_its_key():
     seen = Dict({"x": Discrete(2), "y": gymnasium.spaces.Tuple([Discrete(2), Discrete(3)])})
-    first: Any = ({"a": {"x": 1, "y": (1, 7)}}, {})
+    first = ({"a": {"x": 1, "y": (1, 7)}}, {})
     env = Saying(
         possible_agents=["a"], first=first, observation_space=seen, action_space=Discrete(2)
     )
@@ -227,12 +224,10 @@ def test_an_observation_outside_of_a_nested_space_is_named_by_its_key() -> None:
         ("waiting", "agent 'b' the reward nan up to env step 4"),
     ],
 )
-def test_numbers_that_are_not_finite_are_found_with_agent_and_env_step(
-    spoil: str, text: str
-) -> None:
+def test_numbers_that_are_not_finite_are_found_with_agent_and_env_step(spoil, text):
     steps = [0]
 
-    def answer(actions: Any) -> Any:
+    def answer(actions):
         steps[0] += 1
         value = np.nan if steps[0] == 3 and spoil == "observation" else 0.0
         paid = np.inf if steps[0] == 3 and spoil == "reward" else 1.0
@@ -240,7 +235,7 @@ def test_numbers_that_are_not_finite_are_found_with_agent_and_env_step(
         seen = {"a": {"x": np.full(1, value)}}
         return seen, {"a": paid, "b": waiting}, {}, {}, {}
 
-    first: Any = ({"a": {"x": SEEN}, "b": {"x": SEEN}}, {})
+    first = ({"a": {"x": SEEN}, "b": {"x": SEEN}}, {})
     seen = Dict({"x": Box(-1.0, 1.0, (1,), np.float64)})
     env = Saying(
         possible_agents=["a", "b"],
@@ -255,7 +250,7 @@ def test_numbers_that_are_not_finite_are_found_with_agent_and_env_step(
             check_agents_finite([each], name="env")
 
 
-def test_finite_episodes_pass() -> None:
+def test_finite_episodes_pass():
     env = MultiAgentCartPole({"num_agents": 2})
     check_agents_finite([drive(env, checks_of(env), lambda *_: 0)], name="env")
 
@@ -263,12 +258,12 @@ def test_finite_episodes_pass() -> None:
 # V7, V9, V11: memory that is used again, missing rewards.
 
 
-def test_an_env_may_use_its_memory_again() -> None:
-    seen: Any = {"a": np.zeros(1, np.float32)}
-    infos: Any = {"a": {"t": 0}}
-    flags: Any = {"__all__": False}
+def test_an_env_may_use_its_memory_again():
+    seen = {"a": np.zeros(1, np.float32)}
+    infos = {"a": {"t": 0}}
+    flags = {"__all__": False}
 
-    def answer(actions: Any) -> Any:
+    def answer(actions):
         actions["a"][:] = 9.0  # V11: the env's own copy
         actions.clear()
         seen["a"][0] += 0.25
@@ -287,7 +282,7 @@ def test_an_env_may_use_its_memory_again() -> None:
 # V8 (repeated flags and flags for those never seen)
 
 
-def test_flags_of_the_dead_and_of_those_never_seen_are_ignored() -> None:
+def test_flags_of_the_dead_and_of_those_never_seen_are_ignored():
     steps = [
         ScriptedStep({"A": 0, "B": 20}),
         ScriptedStep({"A": 1, "B": 21}, {}, {"B": True, "C": False}),
@@ -304,8 +299,8 @@ def test_flags_of_the_dead_and_of_those_never_seen_are_ignored() -> None:
 # V10
 
 
-def test_a_standstill_is_an_error_that_says_who_is_missing() -> None:
-    def answer(actions: Any) -> Any:
+def test_a_standstill_is_an_error_that_says_who_is_missing():
+    def answer(actions):
         return {}, {}, {"a": True}, {}, {}
 
     env = Saying(possible_agents=["a", "b", "c"], first=({"a": SEEN}, {}), answer=answer, **BOTH)
@@ -323,7 +318,7 @@ def test_a_standstill_is_an_error_that_says_who_is_missing() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name not in ("G15", "G17")])
-def test_a_scripted_env_plays_the_golden_episodes(name: str) -> None:
+def test_a_scripted_env_plays_the_golden_episodes(name):
     script = GOLDEN[name]
     env = ScriptedMultiAgentEnv({"script": script})
     episode = drive(env, checks_of(env), lambda agent, own_t: own_t)
@@ -331,7 +326,7 @@ def test_a_scripted_env_plays_the_golden_episodes(name: str) -> None:
     assert env.actions == episode.get_actions(return_list=True)
 
 
-def test_two_episodes_of_one_env_do_not_mix() -> None:
+def test_two_episodes_of_one_env_do_not_mix():
     env = ScriptedMultiAgentEnv({"script": G6})
     checks = checks_of(env)
     first, second = (drive(env, checks, lambda *_: 1) for _ in range(2))
@@ -341,7 +336,7 @@ def test_two_episodes_of_one_env_do_not_mix() -> None:
 # V12: groups.
 
 
-def test_the_two_step_game_as_one_agent() -> None:
+def test_the_two_step_game_as_one_agent():
     env = TwoStepGame().with_agent_groups({"team": ["player_0", "player_1"]})
     agents = EnvAgents.of(env, name="env")
     assert agents.ids == ("team",)
@@ -356,12 +351,12 @@ def test_the_two_step_game_as_one_agent() -> None:
     assert drive(env, checks_of(env), lambda _, t: (1, 1 - t)).get_return() == 1.0
 
 
-def grouped(steps: list[ScriptedStep]) -> Any:
+def grouped(steps):
     env = ScriptedMultiAgentEnv({"script": AgentScript(("A", "B", "C"), steps)})
     return env.with_agent_groups({"G": ["B", "A"]})
 
 
-def test_a_group_ends_when_all_members_have_ended() -> None:
+def test_a_group_ends_when_all_members_have_ended():
     env = grouped(
         [
             ScriptedStep({"A": 0, "B": 20, "C": 40}),
@@ -381,7 +376,7 @@ def test_a_group_ends_when_all_members_have_ended() -> None:
     assert infos == {"G": {"_group_info": [{"k": 1}, {}], "_group_rewards": [4.0, 0.0]}}
 
 
-def test_a_member_that_is_not_observed_is_an_error() -> None:
+def test_a_member_that_is_not_observed_is_an_error():
     env = grouped([ScriptedStep({"A": 0, "C": 40})])
     with pytest.raises(EnvContractError, match=r"members \['B'\] of the group 'G'"):
         env.reset()
@@ -397,7 +392,7 @@ def test_a_member_that_is_not_observed_is_an_error() -> None:
         ({"__g__": ["player_0"]}, "two underscores"),
     ],
 )
-def test_groups_that_cannot_be(groups: Any, text: str) -> None:
+def test_groups_that_cannot_be(groups, text):
     with pytest.raises(EnvContractError, match=text):
         TwoStepGame().with_agent_groups(groups)
 
@@ -405,7 +400,7 @@ def test_groups_that_cannot_be(groups: Any, text: str) -> None:
 # V13: copies of a single-agent env.
 
 
-def test_copies_have_seeds_of_their_own_and_rest_after_their_end() -> None:
+def test_copies_have_seeds_of_their_own_and_rest_after_their_end():
     env = MultiAgentCartPole({"num_agents": 3})
     observations, _ = env.reset(seed=4)
     assert len({seen.tobytes() for seen in observations.values()}) == 3
@@ -418,11 +413,11 @@ def test_copies_have_seeds_of_their_own_and_rest_after_their_end() -> None:
     assert all((observations[agent] == fewer[agent]).all() for agent in fewer)
 
 
-def test_ended_copies_are_not_stepped() -> None:
-    calls: list[int] = []
+def test_ended_copies_are_not_stepped():
+    calls = []
 
     class Counting(CountdownEnv):
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             calls.append(id(self))
             assert self.steps < self.length  # a step after the end would go beyond it
             return super().step(action)
@@ -436,16 +431,16 @@ def test_ended_copies_are_not_stepped() -> None:
     assert episode.is_terminated
 
 
-def test_an_episode_of_copies_follows_from_seed_and_actions() -> None:
+def test_an_episode_of_copies_follows_from_seed_and_actions():
     env = MultiAgentCartPole({"num_agents": 2})
     first, second = (drive(env, checks_of(env), lambda a, t: (a + t) % 2, seed=7) for _ in range(2))
     assert encode(first.get_state()) == encode(second.get_state())
 
 
-def test_copies_know_their_place_and_settings() -> None:
-    places: list[Any] = []
+def test_copies_know_their_place_and_settings():
+    places = []
 
-    def create(context: EnvContext) -> Any:
+    def create(context):
         places.append((context.worker_index, dict(context)))
         return CountdownEnv(context)
 
@@ -455,39 +450,39 @@ def test_copies_know_their_place_and_settings() -> None:
     assert drive(env, checks_of(env), lambda *_: 0).get_return() == 10.0
 
 
-def test_classes_of_copies_take_their_settings_as_config() -> None:
+def test_classes_of_copies_take_their_settings_as_config():
     made = make_multi_agent("CartPole-v1")
     assert made(config={"num_agents": 2}).max_num_agents == 2
     assert made(config=EnvContext({"num_agents": 3}, worker_index=1)).max_num_agents == 3
     assert made(config=None).max_num_agents == made().max_num_agents == 1
 
 
-def test_classes_of_copies_travel() -> None:
-    made: Any = pickle.loads(cloudpickle.dumps(make_multi_agent("CartPole-v1")))
+def test_classes_of_copies_travel():
+    made = pickle.loads(cloudpickle.dumps(make_multi_agent("CartPole-v1")))
     assert made({"num_agents": 2}).max_num_agents == 2
     assert pickle.loads(pickle.dumps(MultiAgentCartPole)) is MultiAgentCartPole
 
 
 @pytest.mark.parametrize("num_agents", [0, 1.5, True, "2"])
-def test_the_number_of_copies_is_checked(num_agents: Any) -> None:
+def test_the_number_of_copies_is_checked(num_agents):
     with pytest.raises(EnvCreationError, match="num_agents"):
         MultiAgentCartPole({"num_agents": num_agents})
 
 
-def test_an_unknown_name_is_told_at_once() -> None:
+def test_an_unknown_name_is_told_at_once():
     with pytest.raises(EnvCreationError, match="CartPole"):
         make_multi_agent("CartPol-v1")
 
 
-def test_frames_of_copies_stand_side_by_side() -> None:
+def test_frames_of_copies_stand_side_by_side():
     class Drawn(CountdownEnv):
-        def render(self) -> Any:
+        def render(self):
             return np.zeros((4, 5, 3), np.uint8)
 
     env = make_multi_agent(Drawn)({"num_agents": 2})
     assert env.render().shape == (4, 10, 3)
     env = make_multi_agent(CountdownEnv)({"num_agents": 2})
-    env.envs[0].render = env.envs[1].render = lambda: None  # type: ignore[method-assign]
+    env.envs[0].render = env.envs[1].render = lambda: None
     assert env.render() is None
     env.close()
 
@@ -495,12 +490,12 @@ def test_frames_of_copies_stand_side_by_side() -> None:
 # Ready envs.
 
 
-def test_repeat_after_me_pays_who_repeats() -> None:
+def test_repeat_after_me_pays_who_repeats():
     env = RepeatAfterMe({"num_agents": 3, "num_values": 4, "num_steps": 6})
-    memory: dict[Any, int] = {}
+    memory = {}
 
     class Watched(RepeatAfterMe):
-        def _observations(self) -> Any:
+        def _observations(self):
             seen = super()._observations()
             memory.update({agent: int(code[1].argmax()) for agent, code in seen.items()})
             return seen
@@ -511,7 +506,7 @@ def test_repeat_after_me_pays_who_repeats() -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "won"), [(0, 0, 0), (1, 0, 1), (0, 2, 1), (2, 0, -1)])
-def test_rock_paper_scissors(first: int, second: int, won: int) -> None:
+def test_rock_paper_scissors(first, second, won):
     env = RockPaperScissors({"num_rounds": 3})
     moves = {"player_0": first, "player_1": second}
     episode = drive(env, checks_of(env), lambda agent, _: moves[agent])
@@ -523,20 +518,20 @@ def test_rock_paper_scissors(first: int, second: int, won: int) -> None:
 
 
 class TwoSizes(MultiAgentEnv):
-    def __init__(self) -> None:
+    def __init__(self):
         self.possible_agents = ["b", "a"]
         self.observation_spaces = {"a": Box(0.5, 2.0, (1,)), "b": Box(-1.0, 1.0, (3,))}
         self.action_space = Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return {"a": np.ones(1, np.float32), "b": np.full(3, 0.5, np.float32)}, {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         observations, _ = self.reset()
         return observations, {"a": 1.0, "b": 2.0}, {"__all__": True}, {}, {}
 
 
-def test_observations_of_one_length() -> None:
+def test_observations_of_one_length():
     env = PadObservations(TwoSizes())
     agents = EnvAgents.of(env, name="env")
     agents.check_shared(name="env")
@@ -552,7 +547,7 @@ def test_observations_of_one_length() -> None:
     drive(masked, checks_of(masked), lambda *_: 0)
 
 
-def test_agents_are_told_who_they_are() -> None:
+def test_agents_are_told_who_they_are():
     env = AgentIndicator(PadObservations(TwoSizes()))
     observations, _ = env.reset()
     assert observations["a"].tolist() == [1.0, 0.0, 0.0, 1.0, 0.0]
@@ -563,7 +558,7 @@ def test_agents_are_told_who_they_are() -> None:
 
 
 @pytest.mark.parametrize(("how", "each"), [("sum", 3.0), ("mean", 1.5)])
-def test_a_common_reward(how: str, each: float) -> None:
+def test_a_common_reward(how, each):
     env = CommonReward(TwoSizes(), how)
     episode = drive(env, checks_of(env), lambda *_: 0)
     assert episode.get_agent_returns() == {"a": each, "b": each}
@@ -577,24 +572,24 @@ def test_a_common_reward(how: str, each: float) -> None:
 class Stateful(RepeatAfterMe):
     """Says what its state is."""
 
-    def get_state(self) -> Any:
+    def get_state(self):
         pairs = [[agent, list(shown)] for agent, shown in self._shown.items()]
         return {"steps": self._steps, "shown": pairs}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self._steps = state["steps"]
         self._shown = {agent: tuple(shown) for agent, shown in state["shown"]}
 
 
 @pytest.mark.parametrize("layer", [None, PadObservations, "groups"])
-def test_an_env_with_a_state_goes_on_from_it_through_layers(layer: Any) -> None:
-    def made() -> Any:
+def test_an_env_with_a_state_goes_on_from_it_through_layers(layer):
+    def made():
         env = Stateful({"num_values": 5})
         if layer == "groups":
             return env.with_agent_groups({"g": [0, 1]})
         return env if layer is None else layer(env)
 
-    def actions(env: Any) -> Any:
+    def actions(env):
         return dict.fromkeys(env.possible_agents, (1, 1) if layer == "groups" else 1)
 
     env, other = made(), made()
@@ -610,21 +605,21 @@ def test_an_env_with_a_state_goes_on_from_it_through_layers(layer: Any) -> None:
         assert encode(list(env.step(actions(env)))) == encode(list(other.step(actions(other))))
 
 
-def test_who_is_there_is_counted() -> None:
+def test_who_is_there_is_counted():
     env = MultiAgentCartPole({"num_agents": 3})
     assert (env.num_agents, env.max_num_agents) == (3, 3)
     assert ScriptedMultiAgentEnv({"script": G4}).num_agents == 2
     assert rows(MultiAgentEpisode("e")) == {}
 
 
-def test_it_is_refused_by_name_where_only_one_agent_can_act() -> None:
+def test_it_is_refused_by_name_where_only_one_agent_can_act():
     config = PPOConfig().environment(MultiAgentCartPole).env_runners(num_env_runners=0)
     with pytest.raises(EnvContractError, match="'MultiAgentCartPole' is a MultiAgentEnv"):
         SingleAgentEnvRunner(config=config)
 
 
-def test_old_members_of_an_env() -> None:
-    env: Any = TwoSizes()  # type checkers know the present names only
+def test_old_members_of_an_env():
+    env = TwoSizes()  # type checkers know the present names only
     assert env.get_agent_ids() == {"a", "b"}
     assert env.observation_space_contains(env.reset()[0])
     assert not env.observation_space_contains({"a": np.zeros(3, np.float32)})

@@ -2,12 +2,8 @@
 
 # mypy: disable-error-code="attr-defined"
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -37,13 +33,13 @@ from trainer import (
 from trainer.testing import AgentScript, ScriptedStep
 
 
-def as_bytes(episode: MultiAgentEpisode) -> bytes:
+def as_bytes(episode):
     return encode(episode.get_state())
 
 
 # E19: G4's getters. Actions are 5, 6, 7, 8 of A at env steps 0 to 3, and 5, 6 of B at 0 and 3.
 
-ACTIONS_OF_G4: list[tuple[Any, dict[str, Any], Any]] = [
+ACTIONS_OF_G4 = [
     (None, {}, {"A": [5, 6, 7, 8], "B": [5, 6]}),
     (0, {}, {"A": 5, "B": 5}),
     (1, {}, {"A": 6}),
@@ -72,7 +68,7 @@ ACTIONS_OF_G4: list[tuple[Any, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("indices", "options", "expected"), ACTIONS_OF_G4)
 @pytest.mark.parametrize("numpy", [False, True])
-def test_getters_follow_the_table(indices: Any, options: Any, expected: Any, numpy: bool) -> None:
+def test_getters_follow_the_table(indices, options, expected, numpy):
     episode = played(G4)
     if numpy:
         episode.to_numpy()
@@ -80,7 +76,7 @@ def test_getters_follow_the_table(indices: Any, options: Any, expected: Any, num
     assert plain(found) == expected
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -88,7 +84,7 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def test_observations_have_an_item_for_the_newest_env_step() -> None:
+def test_observations_have_an_item_for_the_newest_env_step():
     episode = played(G4)
     assert episode.get_observations() == {"A": [0, 1, 2, 3, 4], "B": [20, 21, 22]}
     assert episode.get_observations(-1) == {"A": 4, "B": 22}
@@ -99,7 +95,7 @@ def test_observations_have_an_item_for_the_newest_env_step() -> None:
         episode.get_actions(4)
 
 
-def test_outputs_are_read_by_name_or_all_together() -> None:
+def test_outputs_are_read_by_name_or_all_together():
     episode = played(G4)
     assert episode.get_extra_model_outputs("logp", 3) == {"A": -3.0, "B": -1.0}
     assert episode.get_extra_model_outputs(indices=1) == {"A": {"logp": -1.0}}
@@ -109,7 +105,7 @@ def test_outputs_are_read_by_name_or_all_together() -> None:
         episode.get_extra_model_outputs("logq")
 
 
-def test_an_open_row_is_the_newest_row_in_both_ways_of_counting() -> None:
+def test_an_open_row_is_the_newest_row_in_both_ways_of_counting():
     for episode in (played(G4, 2), played(G4, 2).to_numpy()):
         assert plain(episode.get_actions()) == {"A": [5, 6], "B": [5]}
         assert plain(episode.get_actions(-1, env_steps=False)) == {"A": 6, "B": 5}
@@ -119,21 +115,21 @@ def test_an_open_row_is_the_newest_row_in_both_ways_of_counting() -> None:
         assert episode.hanging["B"][:3] == (0, 5, 0.75)
 
 
-def test_a_list_over_own_steps_is_refused() -> None:
+def test_a_list_over_own_steps_is_refused():
     with pytest.raises(ValueError, match="env_steps=False and return_list=True"):
         played(G4).get_actions(env_steps=False, return_list=True)
 
 
-def test_agents_that_are_too_short_are_left_out_unless_they_are_named() -> None:
+def test_agents_that_are_too_short_are_left_out_unless_they_are_named():
     episode = played(G2)
     assert episode.get_actions(1, env_steps=False) == {"A": 6}
     with pytest.raises(IndexError, match="Agent 'B'"):
         episode.get_actions(1, ["B"], env_steps=False)
     with pytest.raises(EpisodeIndexError, match="is not an index"):
-        episode.get_actions("x", env_steps=False)  # type: ignore[arg-type]
+        episode.get_actions("x", env_steps=False)
 
 
-def test_fill_stands_in_outside_and_in_a_gap() -> None:
+def test_fill_stands_in_outside_and_in_a_gap():
     episode = played(G4)
     assert episode.get_rewards(4, fill=0.0) == {"A": 0.0, "B": 0.0}
     assert episode.get_rewards(1, fill=0.0) == {"A": 1.0, "B": 0.0}
@@ -154,7 +150,7 @@ def test_fill_stands_in_outside_and_in_a_gap() -> None:
     assert played(G1, 0).get_observations(2, ["B"], fill=0) == {"B": 0}
 
 
-def test_discrete_values_are_coded_by_the_space_of_their_agent() -> None:
+def test_discrete_values_are_coded_by_the_space_of_their_agent():
     seen = {"A": spaces.Discrete(5), "B": spaces.Discrete(3, start=20)}
     episode = MultiAgentEpisode("e", observation_space=seen)
     episode.add_env_reset({"A": 4, "B": 20})
@@ -163,7 +159,7 @@ def test_discrete_values_are_coded_by_the_space_of_their_agent() -> None:
     assert episode.possible_agents == {"A", "B"}
 
 
-def test_look_back_holds_the_rows_of_its_env_steps() -> None:
+def test_look_back_holds_the_rows_of_its_env_steps():
     _, second = chunks_of(G4, {3}, lookback=2)
     assert second.env_t_started == 3
     assert second.get_actions(slice(-3, None)) == {"A": [6, 7, 8], "B": [6]}
@@ -176,8 +172,8 @@ def test_look_back_holds_the_rows_of_its_env_steps() -> None:
         second.get_rewards(-5)
 
 
-def test_only_the_chunk_that_follows_can_be_appended() -> None:
-    def second(**settings: Any) -> MultiAgentEpisode:
+def test_only_the_chunk_that_follows_can_be_appended():
+    def second(**settings):
         return list(chunks_of(G4, {2}, **settings))[1]
 
     first = next(chunks_of(G4, {2}))
@@ -202,7 +198,7 @@ def test_only_the_chunk_that_follows_can_be_appended() -> None:
         played(G4).concat_episode(second())
 
 
-def test_slices_by_env_steps() -> None:
+def test_slices_by_env_steps():
     episode = played(G4)
     part = episode[1:3]
     assert (part.env_t_started, part.env_t, len(part)) == (1, 3, 2)
@@ -231,7 +227,7 @@ def test_slices_by_env_steps() -> None:
         episode[1]
 
 
-def test_after_a_cut_who_was_not_observed_is_not_shown() -> None:
+def test_after_a_cut_who_was_not_observed_is_not_shown():
     for lookback in (0, 1, 2):
         first = played(G4, 2)
         assert first.get_observations(-1) == {"A": 2}
@@ -246,8 +242,8 @@ def test_after_a_cut_who_was_not_observed_is_not_shown() -> None:
         assert second.get_actions(sight) == acted
 
 
-def test_what_is_under_way_at_the_end_of_given_data_is_seen_in_the_look_back() -> None:
-    given: dict[str, Any] = {
+def test_what_is_under_way_at_the_end_of_given_data_is_seen_in_the_look_back():
+    given = {
         "observations": [{"A": 0, "B": 20}, {"A": 1}],
         "actions": [{"A": 5, "B": 6}],
         "rewards": [{"A": 1.0, "B": 2.0}],
@@ -261,7 +257,7 @@ def test_what_is_under_way_at_the_end_of_given_data_is_seen_in_the_look_back() -
     assert episode.get_extra_model_outputs("logp", -1) == {"A": 0.5, "B": 0.25}
 
 
-def test_a_slice_has_the_rows_under_way_that_its_look_back_shows() -> None:
+def test_a_slice_has_the_rows_under_way_that_its_look_back_shows():
     episode = played(G4)
     part = episode.slice(slice(1, 2), len_lookback_buffer=1)
     assert part.get_observations([-2, -1]) == {"A": [1, 2]}
@@ -273,14 +269,14 @@ def test_a_slice_has_the_rows_under_way_that_its_look_back_shows() -> None:
     assert played(G2).slice(slice(2, 3), len_lookback_buffer=2).agent_ids == {"A"}
 
 
-def test_a_slice_of_a_chunk_that_begins_in_a_gap_has_the_carried_row() -> None:
+def test_a_slice_of_a_chunk_that_begins_in_a_gap_has_the_carried_row():
     _, second = chunks_of(G4, {2})
     assert rows(second[0:1]) == {"A": [(2, 7, 1.0, 3)], "B": [(20, 5, 1.75, 21)]}
     assert rows(second[1:2]) == {"A": [(3, 8, 1.0, 4)], "B": [(21, 6, 2.0, 22)]}
 
 
 @pytest.mark.parametrize("stop", [0, 2, 4])
-def test_a_state_through_the_codec_gives_an_equal_episode(stop: int) -> None:
+def test_a_state_through_the_codec_gives_an_equal_episode(stop):
     spaces_by_agent = {"A": spaces.Discrete(30), "B": spaces.Discrete(30)}
     episode = played(G4, stop, number=17, agent_module_ids={"A": "m"})
     episode.custom_data["note"] = [1, np.ones(2)]
@@ -293,21 +289,21 @@ def test_a_state_through_the_codec_gives_an_equal_episode(stop: int) -> None:
     assert restored.agent_episodes["A"].observation_space == spaces_by_agent["A"]
     if not restored.is_done:
         answer = G4.steps[stop + 1]
-        acting: Any = dict.fromkeys(restored.get_agents_to_act(), 5)
+        acting = dict.fromkeys(restored.get_agents_to_act(), 5)
         outputs = {agent: {"logp": 0.0} for agent in acting}
-        step: Any = (answer.observations, acting, answer.rewards)
+        step = (answer.observations, acting, answer.rewards)
         for each in (restored, episode):
             each.add_env_step(*step, truncateds=answer.truncateds, extra_model_outputs=outputs)
         assert as_bytes(restored) == as_bytes(episode)
 
 
-def test_ids_that_are_ints_stay_ints() -> None:
+def test_ids_that_are_ints_stay_ints():
     restored = MultiAgentEpisode.from_state(decode(as_bytes(played(G16, 2))))
     assert [type(agent) for agent in restored.agent_ids] == [int, int]
     assert restored.get_rewards(0) == {1: 1.0, 2: 2.0}
 
 
-def test_a_snapshot_does_not_change_with_the_episode() -> None:
+def test_a_snapshot_does_not_change_with_the_episode():
     episode = played(G4, 2)
     state = episode.get_state()
     before = encode(state)
@@ -318,32 +314,32 @@ def test_a_snapshot_does_not_change_with_the_episode() -> None:
     assert encode(state) == before
 
 
-def broken_states() -> list[tuple[str, Callable[[Any], None], str]]:
-    def line(state: Any) -> Any:
+def broken_states():
+    def line(state):
         return state["lines"][1]["value"]
 
-    def without_clock(state: Any) -> None:
+    def without_clock(state):
         del line(state)["clock"]
 
-    def unknown(state: Any) -> None:
+    def unknown(state):
         state["what"] = 1
 
-    def short_clock(state: Any) -> None:
+    def short_clock(state):
         line(state)["clock"] = line(state)["clock"][:0]
 
-    def long_clock(state: Any) -> None:
+    def long_clock(state):
         line(state)["clock"] = np.array([0, 1], np.int64)
 
-    def clock_that_goes_back(state: Any) -> None:
+    def clock_that_goes_back(state):
         state["lines"][0]["value"]["clock"] = np.array([0, 2, 1], np.int64)
 
-    def other_agent(state: Any) -> None:
+    def other_agent(state):
         line(state)["episode"]["agent_id"] = "C"
 
-    def bad_reward(state: Any) -> None:
+    def bad_reward(state):
         line(state)["open"]["parts"] = ["much"]
 
-    def bad_column(state: Any) -> None:
+    def bad_column(state):
         line(state)["episode"]["rewards"] = [1.0]
 
     return [
@@ -359,16 +355,14 @@ def broken_states() -> list[tuple[str, Callable[[Any], None], str]]:
 
 
 @pytest.mark.parametrize(("break_it", "text"), [case[1:] for case in broken_states()])
-def test_a_damaged_state_is_refused_with_the_place(
-    break_it: Callable[[Any], None], text: str
-) -> None:
+def test_a_damaged_state_is_refused_with_the_place(break_it, text):
     state = copy.deepcopy(played(G4, 2).get_state())
     break_it(state)
     with pytest.raises(EpisodeError, match=text):
         MultiAgentEpisode.from_state(state)
 
 
-def test_an_episode_travels_to_another_process() -> None:
+def test_an_episode_travels_to_another_process():
     episode = played(G4, 2, agent_to_module_mapping_fn=lambda agent, _: f"m_{agent}")
     arrived = pickle.loads(cloudpickle.dumps(episode))
     assert as_bytes(arrived) == as_bytes(episode)
@@ -377,7 +371,7 @@ def test_an_episode_travels_to_another_process() -> None:
     assert arrived.get_duration_s() > 0
 
 
-def test_arrays_keep_open_rows_and_the_getters_answers() -> None:
+def test_arrays_keep_open_rows_and_the_getters_answers():
     lists, arrays = played(G4, 2), played(G4, 2).to_numpy()
     assert arrays.is_numpy
     assert dict(arrays.hanging) == dict(lists.hanging)
@@ -406,7 +400,7 @@ def test_arrays_keep_open_rows_and_the_getters_answers() -> None:
         ({"A": 7, "C": 1}, "no agent 'C' in `actions`"),
     ],
 )
-def test_exactly_those_act_that_owe_an_action(actions: Any, text: str) -> None:
+def test_exactly_those_act_that_owe_an_action(actions, text):
     episode = played(G4, 2)
     before = as_bytes(episode)
     with pytest.raises(EpisodeError, match=text):
@@ -425,16 +419,16 @@ def test_exactly_those_act_that_owe_an_action(actions: Any, text: str) -> None:
         ({"rewards": {"A": "1.5"}}, "expected a number"),
     ],
 )
-def test_what_an_env_may_not_answer_changes_nothing(answer: Any, text: str) -> None:
+def test_what_an_env_may_not_answer_changes_nothing(answer, text):
     episode = played(G4, 2)
     before = as_bytes(episode)
-    given: Any = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {}, **answer}
+    given = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {}, **answer}
     with pytest.raises(EnvContractError, match=text):
         episode.add_env_step(**given, extra_model_outputs={"A": {"logp": 0.0}})
     assert as_bytes(episode) == before
 
 
-def test_life_of_an_episode() -> None:
+def test_life_of_an_episode():
     episode = MultiAgentEpisode("e", possible_agents=["A"])
     with pytest.raises(EpisodeError, match="was not reset"):
         episode.add_env_step({"A": 0}, {}, {})
@@ -451,7 +445,7 @@ def test_life_of_an_episode() -> None:
         episode.cut()
 
 
-def test_other_outputs_than_before_are_refused_and_change_nothing() -> None:
+def test_other_outputs_than_before_are_refused_and_change_nothing():
     episode = played(G4, 2)
     before = as_bytes(episode)
     for outputs in ({}, {"A": {"other": 1.0}}):
@@ -460,7 +454,7 @@ def test_other_outputs_than_before_are_refused_and_change_nothing() -> None:
         assert as_bytes(episode) == before
 
 
-def test_rewards_of_one_agent_are_rewritten_and_the_return_stays_the_envs() -> None:
+def test_rewards_of_one_agent_are_rewritten_and_the_return_stays_the_envs():
     first = played(G4, 2)
     second = first.cut()
     own = first.agent_episodes["A"]
@@ -476,7 +470,7 @@ def test_rewards_of_one_agent_are_rewritten_and_the_return_stays_the_envs() -> N
 
 
 @pytest.mark.parametrize("order", [[10, 2, "a"], ["a", 10, 2], [2, "a", 10]])
-def test_agents_come_in_canonical_order(order: list[Any]) -> None:
+def test_agents_come_in_canonical_order(order):
     episode = MultiAgentEpisode("e", possible_agents=order)
     episode.add_env_reset(dict.fromkeys(order, 0))
     assert list(episode.agent_ids) == [2, 10, "a"]
@@ -489,7 +483,7 @@ def test_agents_come_in_canonical_order(order: list[Any]) -> None:
     assert as_bytes(twin) == as_bytes(episode)
 
 
-def test_numpys_ids_count_as_the_envs_own() -> None:
+def test_numpys_ids_count_as_the_envs_own():
     episode = MultiAgentEpisode("e", possible_agents=["a", 1])
     episode.add_env_reset({np.str_("a"): 0, np.int64(1): 0})
     assert [type(agent) for agent in episode.agent_ids] == [int, str]
@@ -498,24 +492,24 @@ def test_numpys_ids_count_as_the_envs_own() -> None:
 
 
 @pytest.mark.parametrize("bad", [True, 1.5, None, "__all__", ("a", 1)])
-def test_what_cannot_be_an_agent_is_refused(bad: Any) -> None:
+def test_what_cannot_be_an_agent_is_refused(bad):
     with pytest.raises(EnvContractError, match="cannot be one"):
         MultiAgentEpisode("e", possible_agents=["a", bad])
     with pytest.raises(EnvContractError, match="no agent"):
         MultiAgentEpisode("e").add_env_reset({bad: 0})
 
 
-def test_without_possible_agents_only_all_ends_an_episode() -> None:
+def test_without_possible_agents_only_all_ends_an_episode():
     episode = MultiAgentEpisode("e")
     episode.add_env_reset({"A": 0})
     episode.add_env_step({"A": 1}, {"A": 0}, {}, terminateds={"A": True})
     assert not episode.is_done
 
 
-def test_modules_are_assigned_once() -> None:
-    calls: list[Any] = []
+def test_modules_are_assigned_once():
+    calls = []
 
-    def mapping(agent: Any, episode: MultiAgentEpisode) -> str:
+    def mapping(agent, episode):
         calls.append((agent, episode.id_))
         return f"module_{agent}"
 
@@ -540,14 +534,14 @@ def test_modules_are_assigned_once() -> None:
     assert unknown.agent_episodes["C"].module_id == "module_C"
 
 
-def test_ids_of_the_agents_episodes() -> None:
+def test_ids_of_the_agents_episodes():
     episode = played(G1, agent_episode_ids={"A": "own"})
     assert episode.agent_episode_ids == {"A": "own", "B": "golden/B"}
     assert episode.agent_episodes["B"].multi_agent_episode_id == "golden"
     assert [chunk.agent_episode_ids["A"] for chunk in chunks_of(G1, {1, 2})] == ["golden/A"] * 3
 
 
-def test_data_of_users_go_on_at_a_cut() -> None:
+def test_data_of_users_go_on_at_a_cut():
     episode = played(G4, 2)
     episode.custom_data["n"] = [1]
     episode.user_data["lock"] = object()
@@ -559,7 +553,7 @@ def test_data_of_users_go_on_at_a_cut() -> None:
     assert successor.hist_data == {"h": [1.0]}
 
 
-def test_time_is_played_time() -> None:
+def test_time_is_played_time():
     episode = MultiAgentEpisode("e", possible_agents=["A"])
     now = [0.0]
     episode.stopwatch = type(episode.stopwatch)(clock=lambda: now[0])
@@ -574,7 +568,7 @@ def test_time_is_played_time() -> None:
     assert successor.get_duration_s() == 3.0
 
 
-def test_infos_of_those_who_are_not_observed_are_kept() -> None:
+def test_infos_of_those_who_are_not_observed_are_kept():
     episode = started(G4)
     episode.add_env_step({"A": 1}, {"A": 5, "B": 5}, {}, {"B": {"waits": 1}, "A": {"k": 2}})
     assert episode.get_infos(1) == {"A": {"k": 2}, "B": {"waits": 1}}
@@ -584,7 +578,7 @@ def test_infos_of_those_who_are_not_observed_are_kept() -> None:
     assert successor.get_infos(0) == {"A": {"k": 2}, "B": {"waits": 1}}
 
 
-def test_printed_it_has_one_line_per_env_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_it_has_one_line_per_env_step(capsys):
     played(G2).print()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
@@ -593,9 +587,9 @@ def test_printed_it_has_one_line_per_env_step(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_given_data_are_look_back_unless_it_is_said_how_many() -> None:
-    observations: Any = [{"A": t} for t in range(4)]
-    given: Any = {"observations": observations, "actions": [{"A": t} for t in range(3)]}
+def test_given_data_are_look_back_unless_it_is_said_how_many():
+    observations = [{"A": t} for t in range(4)]
+    given = {"observations": observations, "actions": [{"A": t} for t in range(3)]}
     rewards = [{"A": 1.0}] * 3
     episode = MultiAgentEpisode("e", **given, rewards=rewards)
     # As in RLlib: what was given lies before env step 0 unless it is said otherwise.
@@ -603,7 +597,7 @@ def test_given_data_are_look_back_unless_it_is_said_how_many() -> None:
     assert episode.agent_t_started == {"A": 0}
     assert episode.get_actions(-1, neg_index_as_lookback=True) == {"A": 2}
     assert episode.get_return() == 0.0
-    settings: Any = {"len_lookback_buffer": 1, "env_t_started": 9, "agent_t_started": {"A": 1}}
+    settings = {"len_lookback_buffer": 1, "env_t_started": 9, "agent_t_started": {"A": 1}}
     episode = MultiAgentEpisode("e", **given, rewards=rewards, **settings)
     assert (episode.env_t_started, episode.env_t, len(episode)) == (9, 11, 2)
     assert episode.get_observations() == {"A": [1, 2, 3]}
@@ -620,8 +614,8 @@ def test_given_data_are_look_back_unless_it_is_said_how_many() -> None:
         ({"rewards_after_end": "ignore"}, "credit"),
     ],
 )
-def test_given_data_have_to_fit_together(given: Any, text: str) -> None:
-    data: Any = {"observations": [{"A": 0}, {"A": 1}], "actions": [{"A": 0}], **given}
+def test_given_data_have_to_fit_together(given, text):
+    data = {"observations": [{"A": 0}, {"A": 1}], "actions": [{"A": 0}], **given}
     with pytest.raises(EpisodeError, match=text):
         MultiAgentEpisode("e", **data)
 
@@ -629,16 +623,16 @@ def test_given_data_have_to_fit_together(given: Any, text: str) -> None:
 # Old names.
 
 
-def test_old_names_of_several_agents() -> None:
-    episode: Any = played(G4, 2, number=7, agent_module_ids={"A": "m"})
+def test_old_names_of_several_agents():
+    episode = played(G4, 2, number=7, agent_module_ids={"A": "m"})
     assert episode.episode_id == "golden"
     assert (episode.episode_id % 2, int(episode.episode_id)) == (1, 7)
     assert (episode.length, episode.started, episode.total_reward) == (2, True, 2.75)
-    empty: Any = MultiAgentEpisode("e")
+    empty = MultiAgentEpisode("e")
     assert empty.length == -1
     assert episode.agent_rewards == {("A", "m"): 2.0, ("B", "default_policy"): 0.75}
     assert episode.policy_for("B") == "default_policy"
-    other: Any = played(G1)
+    other = played(G1)
     assert other.get_agents() == ["A", "B"]
     assert (episode.last_observation_for("A"), episode.last_observation_for("B")) == (2, 20)
     assert (episode.last_action_for("A"), episode.prev_action_for("A")) == (6, 5)
@@ -652,15 +646,15 @@ def test_old_names_of_several_agents() -> None:
     for name in ("last_info_for", "last_action_for", "policy_for", "last_reward_for"):
         with pytest.raises(EpisodeError, match=r"has the agents \['A', 'B'\]"):
             getattr(episode, name)()
-    alone: Any = played(G10, 3)
+    alone = played(G10, 3)
     assert alone.last_observation_for() == 1  # the only agent needs no name
     with pytest.raises(EpisodeError, match="has no number"):
         int(other.episode_id)
 
 
-def test_the_newest_info_may_come_without_an_observation() -> None:
-    episode: Any = started(G4)
-    infos: Any = {"B": {"waits": 1}, "A": {"k": 2}, "__common__": {"all": 3}}
+def test_the_newest_info_may_come_without_an_observation():
+    episode = started(G4)
+    infos = {"B": {"waits": 1}, "A": {"k": 2}, "__common__": {"all": 3}}
     episode.add_env_step({"A": 1}, {"A": 5, "B": 5}, {}, infos)
     assert episode.last_info_for("B") == {"waits": 1}
     assert episode.last_info_for("__common__") == {"all": 3}
@@ -670,12 +664,12 @@ def test_the_newest_info_may_come_without_an_observation() -> None:
     assert successor.cut().last_info_for("__common__") == {"all": 3}
 
 
-def test_who_plays_is_known_in_its_own_process_only() -> None:
+def test_who_plays_is_known_in_its_own_process_only():
     class Runner:
         pass
 
     runner = Runner()
-    episode: Any = played(G4, 2)
+    episode = played(G4, 2)
     episode.note_player(runner, 3)
     successor = episode.cut()
     assert successor.worker is runner
@@ -685,16 +679,16 @@ def test_who_plays_is_known_in_its_own_process_only() -> None:
         episode.note_player("runner", 3)
 
 
-def test_arrays_take_rows_of_their_form_only() -> None:
-    def made() -> MultiAgentEpisode:
+def test_arrays_take_rows_of_their_form_only():
+    def made():
         episode = MultiAgentEpisode("e", possible_agents=["A", "B"])
         episode.add_env_reset({"A": np.zeros(2), "B": np.zeros(2)})
         outputs = {agent: {"x": np.zeros(1)} for agent in "AB"}
-        step: Any = ({"A": np.ones(2), "B": np.ones(2)}, {"A": 1, "B": 1}, {})
+        step = ({"A": np.ones(2), "B": np.ones(2)}, {"A": 1, "B": 1}, {})
         episode.add_env_step(*step, extra_model_outputs=outputs)
         return episode.to_numpy()
 
-    good: Any = {"observations": np.ones(2), "actions": 2, "outputs": np.ones(1)}
+    good = {"observations": np.ones(2), "actions": 2, "outputs": np.ones(1)}
     for part, bad in (("observations", np.ones(3)), ("actions", np.ones(2)), ("outputs", 1.0)):
         episode = made()
         before = as_bytes(episode)
@@ -716,10 +710,10 @@ def test_arrays_take_rows_of_their_form_only() -> None:
 
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards", "infos", "terminateds"])
 @pytest.mark.parametrize("bad", [True, 3.0, [1]])
-def test_what_is_no_dict_is_told_by_its_name(name: str, bad: Any) -> None:
+def test_what_is_no_dict_is_told_by_its_name(name, bad):
     episode = played(G4, 2)
     before = as_bytes(episode)
-    given: Any = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {"A": 1.0}, name: bad}
+    given = {"observations": {"A": 3}, "actions": {"A": 7}, "rewards": {"A": 1.0}, name: bad}
     with pytest.raises(EnvContractError, match=f"got {name}="):
         episode.add_env_step(**given, extra_model_outputs={"A": {"logp": -2.0}})
     assert as_bytes(episode) == before
@@ -741,10 +735,10 @@ FEATURES = AgentScript(
 )
 
 
-def told(episode: Any) -> bytes:
+def told(episode):
     """Everything that the getters say of an episode."""
     names = ("env_t", "env_t_started", "is_reset", "is_terminated", "is_truncated", "ended_agents")
-    said: dict[str, Any] = {name: getattr(episode, name) for name in names}
+    said = {name: getattr(episode, name) for name in names}
     said["rows"] = [[agent, own] for agent, own in rows(episode).items()]
     said["clock"] = [episode.agent_t_to_env_t(agent) for agent in episode.agent_ids]
     said["ids"] = [[agent, id_] for agent, id_ in episode.agent_episode_ids.items()]
@@ -765,16 +759,16 @@ def told(episode: Any) -> bytes:
     return encode(said)
 
 
-def forgettings() -> dict[str, Callable[[Any], None]]:
+def forgettings():
     """Ways to leave a part of a state out."""
 
-    def line_of(state: Any, agent: str) -> Any:
+    def line_of(state, agent):
         return next(each["value"] for each in state["lines"] if each["agent"] == agent)
 
-    def emptied(name: str) -> Callable[[Any], None]:
+    def emptied(name):
         return lambda state: state.update({name: type(state[name])()})
 
-    def without(name: str, agent: str) -> Callable[[Any], None]:
+    def without(name, agent):
         return lambda state: state.update(
             {name: [each for each in state[name] if each["agent"] != agent]}
         )
@@ -800,7 +794,7 @@ def forgettings() -> dict[str, Callable[[Any], None]]:
     return ways
 
 
-def chunk_with_everything() -> MultiAgentEpisode:
+def chunk_with_everything():
     """A chunk after env step 4 with something in every part of its state."""
     modules = {"A": "m", "B": "n", "C": "m", "D": "m", "E": "m"}
     episode = started(FEATURES, number=3, agent_module_ids=modules, agent_episode_ids={"B": "own"})
@@ -819,8 +813,8 @@ def chunk_with_everything() -> MultiAgentEpisode:
     return episode
 
 
-def test_nothing_can_be_left_out_of_a_state() -> None:
-    def ended(state: Any) -> bytes:
+def test_nothing_can_be_left_out_of_a_state():
+    def ended(state):
         episode = MultiAgentEpisode.from_state(decode(encode(state)))
         said = told(episode)
         for answer in FEATURES.steps[5:]:
@@ -843,22 +837,22 @@ def test_nothing_can_be_left_out_of_a_state() -> None:
     assert not unnoticed
 
 
-def _both(number: int) -> ScriptedStep:
+def _both(number):
     return ScriptedStep({"A": number, "B": 20 + number}, {"A": 1.0, "B": 2.0}, {}, {}, {})
 
 
-def _conversions(episode: MultiAgentEpisode) -> None:
+def _conversions(episode):
     for own in episode.agent_episodes.values():
         own.to_numpy()
         own.to_lists()
 
 
-def _arrays(episode: MultiAgentEpisode) -> None:
+def _arrays(episode):
     for own in episode.agent_episodes.values():
         own.to_numpy()
 
 
-def _next_chunk(episode: MultiAgentEpisode) -> None:
+def _next_chunk(episode):
     following = pickle.loads(pickle.dumps(episode)).cut(1)
     play_step(following, _both(9))
     episode.concat_episode(following)
@@ -866,9 +860,7 @@ def _next_chunk(episode: MultiAgentEpisode) -> None:
 
 @pytest.mark.parametrize("again", [0, 1, 2])
 @pytest.mark.parametrize("change", [_conversions, _arrays, _next_chunk])
-def test_steps_stay_in_their_episode_when_its_lists_are_replaced(
-    change: Callable[[MultiAgentEpisode], None], again: int
-) -> None:
+def test_steps_stay_in_their_episode_when_its_lists_are_replaced(change, again):
     episode = started(AgentScript(("A", "B"), [_both(0)]))
     for number in range(1, 4):
         play_step(episode, _both(number))

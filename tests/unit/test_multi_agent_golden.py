@@ -1,9 +1,5 @@
 """Golden episodes of several agents, built by hand: every row, return, end and count."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from checkpoints import encode
@@ -31,16 +27,15 @@ from tests.multi_agent_scripts import (
     rows_of_all,
 )
 from trainer import EnvContractError, EpisodeError, MultiAgentEpisode
-from trainer.testing import AgentScript
 
 A_OF_THREE = [(0, 5, 1.0, 1), (1, 6, 1.0, 2), (2, 7, 1.0, 3)]
 
 
-def as_bytes(episode: MultiAgentEpisode) -> bytes:
+def as_bytes(episode):
     return encode(episode.get_state())
 
 
-def test_g1_an_agent_starts_late() -> None:
+def test_g1_an_agent_starts_late():
     episode = played(G1)
     assert rows(episode) == {"A": A_OF_THREE, "B": [(20, 5, 2.0, 21), (21, 6, 3.0, 22)]}
     assert ends(episode) == {"A": "T", "B": "T"}
@@ -56,7 +51,7 @@ def test_g1_an_agent_starts_late() -> None:
     assert episode.get_rewards(0, env_steps=False) == {"A": 1.0, "B": 2.0}
 
 
-def test_g2_an_agent_ends_early() -> None:
+def test_g2_an_agent_ends_early():
     episode = played(G2, 1)
     assert episode.get_agents_to_act() == {"A"}
     assert episode.get_agents_that_stepped() == {"A", "B"}
@@ -73,7 +68,7 @@ def test_g2_an_agent_ends_early() -> None:
     assert episode.get_truncateds() == {"A": False, "B": False, "__all__": False}
 
 
-def test_g3_an_agent_that_has_ended_does_not_come_back() -> None:
+def test_g3_an_agent_that_has_ended_does_not_come_back():
     episode = played(G3, 1)
     before = as_bytes(episode)
     with pytest.raises(EnvContractError) as caught:
@@ -86,7 +81,7 @@ def test_g3_an_agent_that_has_ended_does_not_come_back() -> None:
     assert as_bytes(episode) == before
 
 
-def test_g4_an_agent_is_rewarded_while_it_waits() -> None:
+def test_g4_an_agent_is_rewarded_while_it_waits():
     episode = played(G4, 2)
     assert episode.get_agents_that_stepped() == {"A"}
     assert episode.hanging["B"] == (0, 5, 0.75, {"logp": 0.0})
@@ -107,7 +102,7 @@ def test_g4_an_agent_is_rewarded_while_it_waits() -> None:
     assert episode.agent_steps_of("B") == 2  # so B used rows 0 and 1 of its noise
 
 
-def test_g5_a_cut_while_an_agent_waits() -> None:
+def test_g5_a_cut_while_an_agent_waits():
     first, second = chunks_of(G4, {2})
     assert (len(first), rows(first)) == (2, {"A": A_OF_THREE[:2], "B": []})
     assert first.agent_episodes["B"].get_observations() == [20]
@@ -128,7 +123,7 @@ def test_g5_a_cut_while_an_agent_waits() -> None:
     assert as_bytes(first) == as_bytes(played(G4))
 
 
-def test_g6_turns() -> None:
+def test_g6_turns():
     episode = played(G6)
     assert rows(episode) == {"X": [(0, 5, 0.0, 1), (1, 6, 1.0, 1)], "O": [(20, 5, -1.0, 20)]}
     assert ends(episode) == {"X": "T", "O": "T"}
@@ -138,20 +133,20 @@ def test_g6_turns() -> None:
     assert rows_of_all(chunks) == rows(episode)
 
 
-def test_g7_all_are_truncated_one_by_one() -> None:
+def test_g7_all_are_truncated_one_by_one():
     episode = played(G7)
     assert (episode.is_done, episode.is_truncated, episode.is_terminated) == (True, True, False)
     assert episode.get_truncateds() == {"A": True, "B": True, "__all__": True}
     assert ends(episode) == {"A": "U", "B": "U"}
 
 
-def test_g8_one_terminates_and_one_is_truncated() -> None:
+def test_g8_one_terminates_and_one_is_truncated():
     episode = played(G8)
     assert (episode.is_truncated, episode.is_terminated) == (True, False)
     assert ends(episode) == {"A": "T", "B": "U"}
 
 
-def test_g9_an_episode_goes_on_while_an_agent_is_to_come() -> None:
+def test_g9_an_episode_goes_on_while_an_agent_is_to_come():
     episode = played(G9, 1)
     assert not episode.is_done
     assert not episode.get_agents_to_act()
@@ -162,7 +157,7 @@ def test_g9_an_episode_goes_on_while_an_agent_is_to_come() -> None:
     assert episode.is_terminated
 
 
-def test_g10_steps_in_which_nobody_acts() -> None:
+def test_g10_steps_in_which_nobody_acts():
     episode = played(G10, 0)
     assert episode.is_reset
     assert played(G10, 1).num_empty_steps == 1
@@ -173,7 +168,7 @@ def test_g10_steps_in_which_nobody_acts() -> None:
     assert episode.agent_t_started == {"A": 0}  # its first noise row is row 0
 
 
-def test_g11_a_reward_after_the_end() -> None:
+def test_g11_a_reward_after_the_end():
     episode = played(G11)
     assert rows(episode)["B"] == [(20, 5, 3.0, 21)]
     assert ends(episode)["B"] == "T"
@@ -189,21 +184,21 @@ def test_g11_a_reward_after_the_end() -> None:
         played(G11, rewards_after_end="error")
 
 
-def test_g12_a_truncation_without_a_last_observation() -> None:
+def test_g12_a_truncation_without_a_last_observation():
     episode = played(G12)
     assert rows(episode)["B"] == [(20, 5, 0.75, 20)]
     assert ends(episode)["B"] == "U"
     assert episode.num_truncations_without_observation == 1
 
 
-def test_g13_a_termination_without_a_last_observation() -> None:
+def test_g13_a_termination_without_a_last_observation():
     episode = played(G13)
     assert rows(episode)["B"] == [(20, 5, 0.75, 20)]
     assert ends(episode)["B"] == "T"
     assert episode.num_truncations_without_observation == 0
 
 
-def test_g14_an_agent_appears_and_ends_at_once() -> None:
+def test_g14_an_agent_appears_and_ends_at_once():
     episode = played(G14, 1)
     assert episode.get_agents_to_act() == {"A"}
     assert episode.ended_agents == {"B": 1}
@@ -212,7 +207,7 @@ def test_g14_an_agent_appears_and_ends_at_once() -> None:
     assert rows(episode)["B"] == []
 
 
-def test_g15_infos_of_all_together() -> None:
+def test_g15_infos_of_all_together():
     episode = played(G15)
     assert episode.get_common_infos() == [{"w": 1}, {"w": 2}]
     assert episode.get_common_infos(-1) == {"w": 2}
@@ -225,7 +220,7 @@ def test_g15_infos_of_all_together() -> None:
 
 
 @pytest.mark.parametrize("cuts", [set(), {1, 2, 3}])
-def test_g16_agents_that_share_a_module(cuts: set[int]) -> None:
+def test_g16_agents_that_share_a_module(cuts):
     modules = {1: "m", 2: "m"}
     *_, last = chunks_of(G16, cuts, agent_module_ids=modules)
     assert last.get_agent_returns() == {1: 3.0, 2: 5.0}
@@ -235,9 +230,7 @@ def test_g16_agents_that_share_a_module(cuts: set[int]) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("lookback", [0, 1, 2])
-def test_cut_everywhere_and_joined_it_is_the_episode_that_was_never_cut(
-    name: str, lookback: int
-) -> None:
+def test_cut_everywhere_and_joined_it_is_the_episode_that_was_never_cut(name, lookback):
     script = GOLDEN[name]
     first, *others = chunks_of(script, set(range(20)), lookback=lookback)
     for chunk in [first, *others]:
@@ -249,7 +242,7 @@ def test_cut_everywhere_and_joined_it_is_the_episode_that_was_never_cut(
 
 
 @pytest.mark.parametrize("as_numpy", [False, True])
-def test_a_row_open_in_a_slice_is_completed_by_the_slice_behind(as_numpy: bool) -> None:
+def test_a_row_open_in_a_slice_is_completed_by_the_slice_behind(as_numpy):
     whole = played(G4)  # B waits from env step 0 to 3
     if as_numpy:
         whole.to_numpy()
@@ -265,12 +258,12 @@ def test_a_row_open_in_a_slice_is_completed_by_the_slice_behind(as_numpy: bool) 
     assert as_bytes(joined) == as_bytes(whole)
 
 
-def test_a_slice_with_other_extra_outputs_cannot_be_appended() -> None:
+def test_a_slice_with_other_extra_outputs_cannot_be_appended():
     table = table_of(G4)
     table["extra_model_outputs"] = [
         {"A": outputs["A"], "B": {"value": 0.5}} for outputs in table["extra_model_outputs"]
     ]
-    settings: Any = {"possible_agents": "AB", "len_lookback_buffer": 0, "truncateds": True}
+    settings = {"possible_agents": "AB", "len_lookback_buffer": 0, "truncateds": True}
     other = MultiAgentEpisode("golden", **settings, **table)
     joined = played(G4)[:2]
     before = as_bytes(joined)
@@ -279,7 +272,7 @@ def test_a_slice_with_other_extra_outputs_cannot_be_appended() -> None:
     assert as_bytes(joined) == before
 
 
-def test_an_agent_that_ended_where_two_slices_meet_ends_once() -> None:
+def test_an_agent_that_ended_where_two_slices_meet_ends_once():
     whole = played(G2)  # B ends at env step 1
     assert whole[1:].agent_ids == {"A", "B"}
     joined = whole[:1]
@@ -288,7 +281,7 @@ def test_an_agent_that_ended_where_two_slices_meet_ends_once() -> None:
     assert joined.ended_agents == whole.ended_agents
 
 
-def table_of(script: AgentScript) -> dict[str, Any]:
+def table_of(script):
     """The data of a script as the constructor takes them."""
     whole = played(script)
     steps = script.steps
@@ -302,17 +295,15 @@ def table_of(script: AgentScript) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("script", "ends_by"), [(G1, "terminateds"), (G4, "truncateds")])
-def test_an_episode_written_down_is_the_one_that_was_played(
-    script: AgentScript, ends_by: str
-) -> None:
-    flags: Any = {ends_by: True}
+def test_an_episode_written_down_is_the_one_that_was_played(script, ends_by):
+    flags = {ends_by: True}
     episode = MultiAgentEpisode(
         "golden", possible_agents="AB", len_lookback_buffer=0, **flags, **table_of(script)
     )
     assert as_bytes(episode) == as_bytes(played(script))
 
 
-def test_flags_by_agent_take_effect_with_its_last_observation() -> None:
+def test_flags_by_agent_take_effect_with_its_last_observation():
     episode = MultiAgentEpisode(
         "golden",
         possible_agents="AB",

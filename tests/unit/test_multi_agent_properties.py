@@ -1,12 +1,10 @@
 """Random episodes of several agents, cut anywhere: nothing is lost, nothing comes twice."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -19,23 +17,22 @@ from tests.multi_agent_scripts import (
     rows_of_all,
 )
 from trainer import MultiAgentEpisode
-from trainer.testing import AgentScript
 
-SEED: Final = 20_260_101
-NUM_EPISODES: Final = 10_000
-NUM_BLOCKS: Final = 8
-NUM_SAMPLED: Final = 25
+SEED = 20_260_101
+NUM_EPISODES = 10_000
+NUM_BLOCKS = 8
+NUM_SAMPLED = 25
 
 
-def random_cuts(rng: random.Random, script: AgentScript) -> set[int]:
+def random_cuts(rng, script):
     return {t for t in range(len(script.steps)) if rng.random() < 0.4}
 
 
-def late_by_agent(chunks: list[MultiAgentEpisode]) -> dict[Any, float]:
+def late_by_agent(chunks):
     return dict(chunks[-1].rewards_after_end)
 
 
-def check_nothing_is_lost(number: int) -> None:
+def check_nothing_is_lost(number):
     """E24: rows, rewards, returns and ends are those of the episode that was never cut."""
     rng = random.Random(SEED + number)
     script = random_script(rng)
@@ -68,7 +65,7 @@ def check_nothing_is_lost(number: int) -> None:
     check_open_rows(chunks)
 
 
-def check_open_rows(chunks: list[MultiAgentEpisode]) -> None:
+def check_open_rows(chunks):
     """What an agent waits with at a cut is what the next chunk completes or waits with."""
     for first, second in itertools.pairwise(chunks):
         assert first.num_agent_steps_carried_over == len(first.hanging)
@@ -76,7 +73,7 @@ def check_open_rows(chunks: list[MultiAgentEpisode]) -> None:
             assert second.get_actions(0, agent, env_steps=False) == {agent: action}
 
 
-def check_cut_and_join_is_the_identity(number: int) -> None:
+def check_cut_and_join_is_the_identity(number):
     """E25, on the way also through plain data (E28)."""
     rng = random.Random(SEED + number)
     script = random_script(rng)
@@ -90,7 +87,7 @@ def check_cut_and_join_is_the_identity(number: int) -> None:
     assert encode(first.get_state()) == encode(played(script).get_state())
 
 
-def check_slices_side_by_side_join(number: int) -> None:
+def check_slices_side_by_side_join(number):
     """Slices that are joined again show what the episode shows, wherever they were made."""
     rng = random.Random(SEED + number)
     script = random_script(rng)
@@ -114,7 +111,7 @@ def check_slices_side_by_side_join(number: int) -> None:
             assert getattr(joined, getter)(return_list=True) == theirs
 
 
-def check_getters_agree(number: int) -> None:
+def check_getters_agree(number):
     """The list over env steps and the dict by agent hold the same items."""
     rng = random.Random(SEED + number)
     script = random_script(rng)
@@ -127,7 +124,7 @@ def check_getters_agree(number: int) -> None:
         ):
             by_step = getter(return_list=True)
             assert by_step == [getter(index) for index in range(len(by_step))]
-            gathered: dict[Any, list[Any]] = {}
+            gathered = {}
             for row in by_step:
                 for agent, item in row.items():
                     gathered.setdefault(agent, []).append(item)
@@ -137,14 +134,13 @@ def check_getters_agree(number: int) -> None:
 Table = list[dict[Any, Any]]
 
 
-def written_down(script: AgentScript) -> tuple[Table, Table, dict[Any, int]]:
+def written_down(script):
     """Observations and actions by env step, and the env step of each end, without an episode."""
-    seen: Table = []
-    acted: Table = []
-    ended: dict[Any, int] = {}
-    newest: dict[Any, Any] = {}
-    numbers: Counter[Any] = Counter()
-    now: dict[Any, Any]
+    seen = []
+    acted = []
+    ended = {}
+    newest = {}
+    numbers = Counter()
     for t, answer in enumerate(script.steps):
         ends_all = any(by.get("__all__") for by in (answer.terminateds, answer.truncateds))
         now = dict(answer.observations)
@@ -159,11 +155,11 @@ def written_down(script: AgentScript) -> tuple[Table, Table, dict[Any, int]]:
     return seen, acted, ended
 
 
-def without(gone: set[Any], row: dict[Any, Any]) -> dict[Any, Any]:
+def without(gone, row):
     return {agent: item for agent, item in row.items() if agent not in gone}
 
 
-def check_each_item_stands_at_its_own_env_step(number: int) -> None:
+def check_each_item_stands_at_its_own_env_step(number):
     """By env step, every chunk shows exactly the env steps that it has, look-back included."""
     rng = random.Random(SEED + number)
     script = random_script(rng)
@@ -175,7 +171,7 @@ def check_each_item_stands_at_its_own_env_step(number: int) -> None:
         first = max(first, start - lookback)
         gone = {agent for agent, t in ended.items() if t <= start}
         observed = [without(gone, row) for row in seen[first : stop + 1]]
-        whole: Any = {"indices": slice(first - start, None), "neg_index_as_lookback": True}
+        whole = {"indices": slice(first - start, None), "neg_index_as_lookback": True}
         assert chunk.get_observations(**whole, return_list=True) == observed
         assert chunk.get_actions(**whole, return_list=True) == [
             without(gone, row) for row in acted[first:stop]
@@ -194,7 +190,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_sample_of_random_episodes(check: Any) -> None:
+def test_a_sample_of_random_episodes(check):
     for number in range(NUM_SAMPLED):
         check(number)
 
@@ -202,14 +198,14 @@ def test_a_sample_of_random_episodes(check: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(NUM_BLOCKS))
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_ten_thousand_random_episodes(check: Any, block: int) -> None:
+def test_ten_thousand_random_episodes(check, block):
     for number in range(block, NUM_EPISODES, NUM_BLOCKS):
         check(number)
 
 
-def test_random_scripts_have_all_cases_of_a_step() -> None:
+def test_random_scripts_have_all_cases_of_a_step():
     """A control of the generator: what it never makes would be tested nowhere."""
-    found: Counter[str] = Counter()
+    found = Counter()
     for number in range(200):
         rng = random.Random(SEED + number)
         script = random_script(rng)

@@ -3,12 +3,7 @@
 Work is counted in instructions of Python, so that no test depends on how fast the machine is.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterable
-from types import FrameType
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,33 +15,33 @@ from trainer import MultiAgentEnv, PPOConfig
 class Crowd(MultiAgentEnv):
     """All agents are observed at the reset (or two of them), and two in turns in every env step."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.possible_agents = [f"agent_{number}" for number in range(config["num_agents"])]
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
         self.action_space = gymnasium.spaces.Discrete(2)
-        self.num_at_first: int = config.get("num_at_first", config["num_agents"])
-        self.num_steps: int = config["num_steps"]
+        self.num_at_first = config.get("num_at_first", config["num_agents"])
+        self.num_steps = config["num_steps"]
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return self._observed(self.possible_agents[: self.num_at_first]), {}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self.steps += 1
         seen = self._observed([f"agent_{self.steps % 3}", f"agent_{3 + self.steps % 4}"])
         is_over = self.steps >= self.num_steps
         return seen, dict.fromkeys(actions, 1.0), {}, {"__all__": is_over}, {}
 
-    def _observed(self, agents: Iterable[Any]) -> dict[str, Any]:
+    def _observed(self, agents):
         return {agent: np.zeros(1, np.float32) for agent in agents}
 
 
-def instructions(function: Callable[[], object]) -> int:
+def instructions(function):
     """How many instructions of Python a call takes, in all functions that it calls."""
     count = 0
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def trace(frame, event, argument):
         nonlocal count
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         count += event == "opcode"
@@ -61,29 +56,26 @@ def instructions(function: Callable[[], object]) -> int:
     return count
 
 
-def runner_of(**env_config: Any) -> Any:
+def runner_of(**env_config):
     config = PPOConfig().environment(Crowd, env_config=env_config).debugging(seed=1)
     return config.env_runners(num_env_runners=0, rollout_fragment_length=64)
 
 
 @pytest.mark.parametrize("counted", ["env_steps", "agent_steps"])
-def test_an_env_step_costs_what_those_that_act_cost(counted: Any) -> None:
-    def work_of_an_env_step(num_agents: int) -> float:
+def test_an_env_step_costs_what_those_that_act_cost(counted):
+    def work_of_an_env_step(num_agents):
         config = runner_of(num_agents=num_agents, num_steps=1000)
         with config.multi_agent(count_steps_by=counted).build_algo() as algo:
             runner = algo.env_runner
             runner.sample(num_timesteps=2 * num_agents)  # all have acted
-            few, many = (
-                instructions(lambda n=n: runner.sample(num_timesteps=n))  # type: ignore[misc]
-                for n in (10, 30)
-            )
+            few, many = (instructions(lambda n=n: runner.sample(num_timesteps=n)) for n in (10, 30))
             return (many - few) / 20
 
     assert work_of_an_env_step(160) < 1.2 * work_of_an_env_step(20)
 
 
-def test_an_episode_costs_no_more_than_in_proportion_to_its_possible_agents() -> None:
-    def work_of_an_episode(num_agents: int, num_at_first: int) -> int:
+def test_an_episode_costs_no_more_than_in_proportion_to_its_possible_agents():
+    def work_of_an_episode(num_agents, num_at_first):
         config = runner_of(num_agents=num_agents, num_at_first=num_at_first, num_steps=10)
         with config.build_algo() as algo:
             runner = algo.env_runner

@@ -1,10 +1,7 @@
 """Several modules: the container, specs, policies, random play."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -31,26 +28,26 @@ SEEN = spaces.Box(-1.0, 1.0, (3,))
 MODEL = {"fcnet_hiddens": [4]}
 
 
-def spec(actions: Any = None, **settings: Any) -> RLModuleSpec:
+def spec(actions=None, **settings):
     given = {"observation_space": SEEN, "action_space": actions or spaces.Discrete(2)}
     return RLModuleSpec(model_config=MODEL, **{**given, **settings})
 
 
-def two(root_seed: int | None = 0) -> MultiRLModule:
+def two(root_seed=0):
     specs = {"b": spec(spaces.Discrete(3)), "a": spec()}
     built = MultiRLModuleSpec(rl_module_specs=specs).build(root_seed=root_seed)
     assert isinstance(built, MultiRLModule)
     return built
 
 
-def as_bytes(module: MultiRLModule | RLModule) -> bytes:
+def as_bytes(module):
     return encode(module.get_state())
 
 
 # ---- the container
 
 
-def test_it_is_a_mapping_in_the_order_of_the_ids() -> None:
+def test_it_is_a_mapping_in_the_order_of_the_ids():
     modules = two()
     assert list(modules) == ["a", "b"]
     assert [name for name, _ in modules.items()] == ["a", "b"]
@@ -62,7 +59,7 @@ def test_it_is_a_mapping_in_the_order_of_the_ids() -> None:
     assert isinstance(modules["a"], RLModule)
 
 
-def test_an_unknown_id_is_told_with_the_nearest() -> None:
+def test_an_unknown_id_is_told_with_the_nearest():
     modules = MultiRLModule({"main": two()["a"], "old": two()["a"]})
     with pytest.raises(KeyError, match="did you mean 'main'"):
         modules["man"]
@@ -70,7 +67,7 @@ def test_an_unknown_id_is_told_with_the_nearest() -> None:
         modules["x"]
 
 
-def test_functions_are_called_with_id_and_module() -> None:
+def test_functions_are_called_with_id_and_module():
     modules = two()
     listed = modules.foreach_module(
         lambda name, each, plus: (name, each.num_parameters + plus), plus=1
@@ -81,14 +78,14 @@ def test_functions_are_called_with_id_and_module() -> None:
 
 
 @pytest.mark.parametrize("verb", ["add", "remove"])
-def test_it_does_not_change_on_its_own(verb: str) -> None:
+def test_it_does_not_change_on_its_own(verb):
     modules = two()
     with pytest.raises(ModuleError, match=rf"Call `algo.{verb}_module\('c'"):
         getattr(modules, f"{verb}_module")("c", spec())
     assert list(modules) == ["a", "b"]
 
 
-def test_states_lie_flat_under_the_ids() -> None:
+def test_states_lie_flat_under_the_ids():
     modules, others = two(), two(root_seed=1)
     state = modules.get_state()
     assert list(state) == ["a", "b"]
@@ -103,7 +100,7 @@ def test_states_lie_flat_under_the_ids() -> None:
     assert as_bytes(others) == as_bytes(modules)
 
 
-def test_a_state_is_a_copy() -> None:
+def test_a_state_is_a_copy():
     modules = two()
     state = modules.get_state()
     before = encode(state)
@@ -111,7 +108,7 @@ def test_a_state_is_a_copy() -> None:
     assert encode(state) == before
 
 
-def test_a_state_that_does_not_fit_changes_nothing() -> None:
+def test_a_state_that_does_not_fit_changes_nothing():
     modules, others = two(), two(root_seed=1)
     before, state = as_bytes(modules), others.get_state()
     with pytest.raises(ModuleError):
@@ -122,7 +119,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     assert as_bytes(modules) == before
 
 
-def test_modules_travel() -> None:
+def test_modules_travel():
     modules = two()
     arrived = pickle.loads(cloudpickle.dumps(modules))
     assert as_bytes(arrived) == as_bytes(modules)
@@ -132,7 +129,7 @@ def test_modules_travel() -> None:
     ("given", "text"),
     [({}, "nothing"), ({"a": 1}, "{'a': 'int'}"), ({"a": None}, "NoneType")],
 )
-def test_only_modules_are_put_in(given: Any, text: str) -> None:
+def test_only_modules_are_put_in(given, text):
     with pytest.raises(ModuleError, match=text):
         MultiRLModule(given)
 
@@ -141,7 +138,7 @@ def test_only_modules_are_put_in(given: Any, text: str) -> None:
     "bad",
     ["", "a/b", "a:b", "what?", "end.", "end ", "rl_module", "optimizer", "__all__", "\n", 3, None],
 )
-def test_ids_that_no_module_can_have(bad: Any) -> None:
+def test_ids_that_no_module_can_have(bad):
     with pytest.raises(ConfigError, match="no module can have"):
         check_module_ids(["fine", bad])
     with pytest.raises(ConfigError):
@@ -151,7 +148,7 @@ def test_ids_that_no_module_can_have(bad: Any) -> None:
 # ---- checkpoints
 
 
-def test_all_modules_are_made_again_from_their_checkpoint(tmp_path: Path) -> None:
+def test_all_modules_are_made_again_from_their_checkpoint(tmp_path):
     modules = MultiRLModule({**two(), "r": spec(module_class=RandomRLModule).build()})
     path = modules.save_to_path(tmp_path / "modules")
     again = MultiRLModule.from_checkpoint(path)
@@ -164,7 +161,7 @@ def test_all_modules_are_made_again_from_their_checkpoint(tmp_path: Path) -> Non
     assert fewer["a"].num_parameters < modules["a"].num_parameters
 
 
-def test_modules_are_restored_in_place_or_one_of_them(tmp_path: Path) -> None:
+def test_modules_are_restored_in_place_or_one_of_them(tmp_path):
     modules, others = two(), two(root_seed=1)
     path = modules.save_to_path(tmp_path / "modules")
     others.restore_from_path(path, component="a")
@@ -174,7 +171,7 @@ def test_modules_are_restored_in_place_or_one_of_them(tmp_path: Path) -> None:
     assert as_bytes(others) == as_bytes(modules)
 
 
-def test_the_module_of_an_algorithm_is_found(tmp_path: Path) -> None:
+def test_the_module_of_an_algorithm_is_found(tmp_path):
     config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     config.training(model=MODEL).debugging(seed=1)
     with config.build_algo() as algo:
@@ -190,7 +187,7 @@ def test_the_module_of_an_algorithm_is_found(tmp_path: Path) -> None:
 # ---- specs
 
 
-def test_first_weights_follow_from_root_seed_and_id_alone() -> None:
+def test_first_weights_follow_from_root_seed_and_id_alone():
     specs = {"a": spec(), "b": spec()}
     first = MultiRLModuleSpec(rl_module_specs=specs).build(root_seed=3)
     more = MultiRLModuleSpec(rl_module_specs={"0": spec(), **specs}).build(root_seed=3)
@@ -205,7 +202,7 @@ def test_first_weights_follow_from_root_seed_and_id_alone() -> None:
     assert as_bytes(one["default_policy"]) == as_bytes(spec().build(weights_rng(3)))
 
 
-def test_specs_are_completed_by_what_is_said_for_all() -> None:
+def test_specs_are_completed_by_what_is_said_for_all():
     some = MultiRLModuleSpec(
         rl_module_specs={
             "a": RLModuleSpec(),
@@ -228,7 +225,7 @@ def test_specs_are_completed_by_what_is_said_for_all() -> None:
         some.build("aa")
 
 
-def test_specs_are_added_removed_and_put_together() -> None:
+def test_specs_are_added_removed_and_put_together():
     some = MultiRLModuleSpec(rl_module_specs={"a": spec()})
     some.add_modules({"b": spec(), "a": spec(spaces.Discrete(7))}, override=False)
     assert ("a" in some, "b" in some, "c" in some) == (True, True, False)
@@ -240,19 +237,19 @@ def test_specs_are_added_removed_and_put_together() -> None:
     assert "a" in some
     some.remove_modules("a")
     some.update(MultiRLModuleSpec(rl_module_specs={"c": spec()}, model_config=MODEL))
-    assert sorted(some.rl_module_specs) == ["b", "c"]  # type: ignore[arg-type]
+    assert sorted(some.rl_module_specs) == ["b", "c"]
     assert some.model_config == MODEL
     assert some == pickle.loads(cloudpickle.dumps(some))
 
 
-def test_one_spec_for_all_waits_for_the_ids() -> None:
+def test_one_spec_for_all_waits_for_the_ids():
     one = MultiRLModuleSpec(rl_module_specs=spec())
     with pytest.raises(ConfigError, match="one spec for all modules"):
         one.build()
     assert list(one.for_modules({"x", "y"}).build()) == ["x", "y"]
 
 
-def test_modules_say_what_they_can_be_built_from() -> None:
+def test_modules_say_what_they_can_be_built_from():
     modules = two()
     again = MultiRLModuleSpec.from_module(modules).build()
     assert isinstance(again, MultiRLModule)
@@ -260,7 +257,7 @@ def test_modules_say_what_they_can_be_built_from() -> None:
     assert as_bytes(again) == as_bytes(modules)
 
 
-def test_modules_start_with_the_states_of_a_checkpoint(tmp_path: Path) -> None:
+def test_modules_start_with_the_states_of_a_checkpoint(tmp_path):
     path = two(root_seed=9).save_to_path(tmp_path / "modules")
     specs = {"b": spec(spaces.Discrete(3)), "a": spec()}
     loading = MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path, modules_to_load=["a"])
@@ -270,18 +267,18 @@ def test_modules_start_with_the_states_of_a_checkpoint(tmp_path: Path) -> None:
     assert as_bytes(built["b"]) == as_bytes(two(root_seed=0)["b"])
 
 
-def test_a_container_of_ones_own_is_refused() -> None:
+def test_a_container_of_ones_own_is_refused():
     with pytest.raises(ConfigError, match="several heads"):
         MultiRLModuleSpec(multi_rl_module_class=dict, rl_module_specs={"a": spec()})
     MultiRLModuleSpec(multi_rl_module_class=MultiRLModule)
     with pytest.raises(ConfigError, match=r"modules \['a'\] are \[1\]"):
-        MultiRLModuleSpec(rl_module_specs={"a": 1})  # type: ignore[dict-item]
+        MultiRLModuleSpec(rl_module_specs={"a": 1})
 
 
 # ---- policies
 
 
-def test_policies_say_which_module_they_mean() -> None:
+def test_policies_say_which_module_they_mean():
     plain = PolicySpec(None, SEEN, spaces.Discrete(2), {"lr": 0.1})
     assert plain.module_spec() == RLModuleSpec(
         observation_space=SEEN, action_space=spaces.Discrete(2)
@@ -291,7 +288,7 @@ def test_policies_say_which_module_they_mean() -> None:
     assert PolicySpec() == PolicySpec(None, None, None, None)
 
 
-def test_policies_of_the_old_stack_are_refused() -> None:
+def test_policies_of_the_old_stack_are_refused():
     with pytest.raises(ConfigError, match="a policy is a network here"):
         PolicySpec(int)
     with pytest.raises(ConfigError, match="expected a dict of settings"):
@@ -301,9 +298,7 @@ def test_policies_of_the_old_stack_are_refused() -> None:
 # ---- random play
 
 
-def drawn(
-    space: Any, *, num: int = 4000, seen: Any = SEEN, obs: Any = None, **settings: Any
-) -> Any:
+def drawn(space, *, num=4000, seen=SEEN, obs=None, **settings):
     built = spec(space, module_class=RandomRLModule, observation_space=seen).build()
     if settings:
         built = RandomRLModule(
@@ -312,14 +307,14 @@ def drawn(
     rows = np.zeros((num, 3), np.float32) if obs is None else np.tile(obs, (num, 1))
     inputs = built.forward_acting(rows)
     distribution = built.action_distribution
-    kind: Any = distribution.noise_kind
+    kind = distribution.noise_kind
     rng = np.random.default_rng(0)
-    draw: Any = {"uniform": rng.random, "gumbel": lambda shape: rng.gumbel(size=shape)}
+    draw = {"uniform": rng.random, "gumbel": lambda shape: rng.gumbel(size=shape)}
     noise = draw[kind]((num, distribution.noise_width))
     return distribution.sample(inputs, noise), inputs, distribution
 
 
-def test_alternatives_are_equally_likely() -> None:
+def test_alternatives_are_equally_likely():
     actions, inputs, distribution = drawn(spaces.Discrete(4))
     counts = np.bincount(actions)
     assert counts.sum() == 4000
@@ -327,7 +322,7 @@ def test_alternatives_are_equally_likely() -> None:
     assert distribution.logp(inputs, actions) == pytest.approx(np.log(0.25))
 
 
-def test_masked_alternatives_are_never_drawn() -> None:
+def test_masked_alternatives_are_never_drawn():
     seen = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "obs": SEEN})
     row = np.concatenate([np.zeros(3), [1.0, 0.0, 1.0]]).astype(np.float32)
     actions, _, _ = drawn(spaces.Discrete(3), seen=seen, obs=row)
@@ -336,7 +331,7 @@ def test_masked_alternatives_are_never_drawn() -> None:
 
 
 @pytest.mark.parametrize(("normalized", "low", "high"), [(True, -1.0, 1.0), (False, -2.0, 6.0)])
-def test_a_box_is_filled_evenly(normalized: bool, low: float, high: float) -> None:
+def test_a_box_is_filled_evenly(normalized, low, high):
     space = spaces.Box(-2.0, 6.0, (2,))
     actions, inputs, distribution = drawn(space, normalize_actions=normalized)
     assert actions.shape == (4000, 2)
@@ -349,14 +344,14 @@ def test_a_box_is_filled_evenly(normalized: bool, low: float, high: float) -> No
     assert not distribution.kl(inputs, inputs).any()
 
 
-def test_nested_actions_are_drawn_part_by_part() -> None:
+def test_nested_actions_are_drawn_part_by_part():
     space = spaces.Dict({"move": spaces.Box(-1.0, 1.0, (1,)), "jump": spaces.Discrete(2)})
     actions, _, _ = drawn(space)
     assert set(actions["jump"].tolist()) == {0, 1}
     assert np.abs(actions["move"]).max() <= 1.0
 
 
-def test_random_play_learns_nothing() -> None:
+def test_random_play_learns_nothing():
     module = spec(module_class=RandomRLModule).build(np.random.default_rng(0))
     assert module.num_parameters == 0
     assert module.get_state() == {}

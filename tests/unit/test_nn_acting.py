@@ -1,7 +1,5 @@
 """Acting gives each row the same bits, whatever other rows there are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,6 @@ from trainer.nn import (
     ACTIVATIONS,
     MLP,
     ActingForward,
-    ActionDistribution,
     Categorical,
     DiagGaussian,
     LayerSpec,
@@ -21,7 +18,6 @@ from trainer.nn import (
 )
 from trainer.nn.layers import uniform
 from trainer.seeding import NOISE_DRAWS
-from trainer.types import Array
 
 DISTRIBUTIONS = {
     "categorical": Categorical(3),
@@ -31,14 +27,14 @@ DISTRIBUTIONS = {
 }
 
 
-def network(num_inputs: int, layers: list[LayerSpec]) -> MLP:
+def network(num_inputs, layers):
     parameters = Parameters(MLP.shapes("net", num_inputs=num_inputs, layers=layers))
     mlp = MLP(parameters, parameters.zeros_like(), name="net", layers=layers)
     mlp.initialize(np.random.default_rng(0), initializer=uniform)
     return mlp
 
 
-def random_rows(seed: int, rows: int, width: int) -> Array:
+def random_rows(seed, rows, width):
     return np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
 
 
@@ -46,9 +42,7 @@ def random_rows(seed: int, rows: int, width: int) -> Array:
 @pytest.mark.parametrize("width", [1, 2, 5, 18])
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
-def test_row_of_a_batch_has_the_bits_of_the_row_alone(
-    activation: str, width: int, seed: int, count: int
-) -> None:
+def test_row_of_a_batch_has_the_bits_of_the_row_alone(activation, width, seed, count):
     layers = [LayerSpec(64, activation), LayerSpec(33, activation), LayerSpec(width, "linear")]
     act = ActingForward(network(5, layers).layers)
     rows = random_rows(seed, count, 5)
@@ -62,8 +56,8 @@ def test_row_of_a_batch_has_the_bits_of_the_row_alone(
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20))
-def test_action_of_a_row_does_not_depend_on_the_others(name: str, seed: int, count: int) -> None:
-    distribution: ActionDistribution = DISTRIBUTIONS[name]
+def test_action_of_a_row_does_not_depend_on_the_others(name, seed, count):
+    distribution = DISTRIBUTIONS[name]
     inputs = random_rows(seed, count, distribution.num_inputs)
     rng = np.random.default_rng(seed + 1)
     noise = NOISE_DRAWS[distribution.noise_kind](rng, (count, distribution.noise_width))
@@ -78,7 +72,7 @@ def test_action_of_a_row_does_not_depend_on_the_others(name: str, seed: int, cou
 
 
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20), width=st.integers(1, 9))
-def test_users_product_is_row_exact_and_right(seed: int, count: int, width: int) -> None:
+def test_users_product_is_row_exact_and_right(seed, count, width):
     rows, matrix = random_rows(seed, count, 7), random_rows(seed + 1, 7, width)
     product = matmul_rows(rows, matrix)
     np.testing.assert_allclose(product, rows @ matrix, rtol=1e-4, atol=1e-5)

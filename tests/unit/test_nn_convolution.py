@@ -1,9 +1,5 @@
 """Convolutions against loops, central differences, and themselves with other images around."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,19 +12,15 @@ from trainer.nn import (
     ImageNetwork,
     ImageSpec,
     LayerSpec,
-    MixedSpec,
     Parameters,
 )
 from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 SIZES = st.integers(1, 4)
 
 
-def layer_for(
-    spec: ConvolutionSpec, shape: tuple[int, ...], *, dtype: Any = np.float64
-) -> tuple[ConvolutionLayer, Parameters]:
+def layer_for(spec, shape, *, dtype=np.float64):
     shapes = ConvolutionLayer.shapes("conv", input_shape=shape, spec=spec)
     parameters = Parameters(shapes, dtype=dtype)
     parameters.flat[:] = np.random.default_rng(0).standard_normal(parameters.num_parameters)
@@ -37,7 +29,7 @@ def layer_for(
     return layer, parameters
 
 
-def convolved_by_loops(images: Array, kernel: Array, bias: Array, spec: ConvolutionSpec) -> Array:
+def convolved_by_loops(images, kernel, bias, spec):
     """The definition, one output number at a time; zeros stand for what is outside."""
     zeros = spec.zeros_around(images.shape[1:])
     padded = np.pad(images, ((0, 0), *zeros, (0, 0)))
@@ -59,14 +51,7 @@ def convolved_by_loops(images: Array, kernel: Array, bias: Array, spec: Convolut
     channels=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     count=st.integers(0, 3),
 )
-def test_a_layer_computes_the_definition(
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    padding: str,
-    extra: tuple[int, int],
-    channels: tuple[int, int],
-    count: int,
-) -> None:
+def test_a_layer_computes_the_definition(kernel, stride, padding, extra, channels, count):
     spec = ConvolutionSpec(channels[1], kernel, stride, padding, "linear")
     shape = (kernel[0] + extra[0], kernel[1] + extra[1], channels[0])
     layer, parameters = layer_for(spec, shape)
@@ -89,24 +74,22 @@ def test_a_layer_computes_the_definition(
         ("same", 7, 1, 3, 3),
     ],
 )
-def test_output_sizes(padding: str, length: int, kernel: int, stride: int, expected: int) -> None:
+def test_output_sizes(padding, length, kernel, stride, expected):
     spec = ConvolutionSpec(5, (kernel, kernel), (stride, stride), padding, "relu")
     assert spec.output_shape((length, length, 3)) == (expected, expected, 5)
 
 
-def test_an_odd_zero_stands_after_the_image() -> None:
+def test_an_odd_zero_stands_after_the_image():
     spec = ConvolutionSpec(1, (4, 3), (1, 1), "same", "relu")
     assert spec.zeros_around((6, 6, 1)) == ((1, 2), (1, 1))
 
 
-def image_spec(padding: str, activation: str = "swish", shape: Any = (5, 6, 2)) -> ImageSpec:
+def image_spec(padding, activation="swish", shape=(5, 6, 2)):
     first = ConvolutionSpec(3, (3, 2), (2, 1), padding, activation)
     return ImageSpec(shape, 0.5, (first, ConvolutionSpec(2, (2, 2), (1, 1), padding, activation)))
 
 
-def network_for(
-    image: ImageSpec | MixedSpec, layers: list[LayerSpec], *, dtype: Any
-) -> tuple[Any, ...]:
+def network_for(image, layers, *, dtype):
     parameters = Parameters(ImageNetwork.shapes("net", image=image, layers=layers), dtype=dtype)
     gradients = parameters.zeros_like()
     network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
@@ -119,9 +102,7 @@ def network_for(
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("activation", ["swish", "tanh"])
 @pytest.mark.parametrize("layers", [[], [LayerSpec(4, "tanh"), LayerSpec(3, "linear")]])
-def test_gradients_agree_with_differences(
-    padding: str, activation: str, layers: list[LayerSpec]
-) -> None:
+def test_gradients_agree_with_differences(padding, activation, layers):
     network, parameters, gradients = network_for(
         image_spec(padding, activation), layers, dtype=np.float64
     )
@@ -129,7 +110,7 @@ def test_gradients_agree_with_differences(
     images = rng.standard_normal((4, 60))
     weights = rng.standard_normal((len(network.forward(images)) - 1, 4))
 
-    def weighted_sum(flat: Array) -> float:
+    def weighted_sum(flat):
         parameters.flat[:] = flat
         return float((network.forward(images)[:-1] * weights).sum())
 
@@ -145,7 +126,7 @@ def test_gradients_agree_with_differences(
     assert gradients.flat.tobytes() == first.tobytes()
 
 
-def test_batches_of_other_sizes_do_not_disturb_each_other() -> None:
+def test_batches_of_other_sizes_do_not_disturb_each_other():
     network, _, _ = network_for(image_spec("same"), [LayerSpec(3, "linear")], dtype=np.float64)
     images = np.random.default_rng(5).standard_normal((6, 60))
     six = network.forward(images).copy()
@@ -153,10 +134,10 @@ def test_batches_of_other_sizes_do_not_disturb_each_other() -> None:
     np.testing.assert_allclose(network.forward(images), six, atol=1e-12)
 
 
-def test_numbers_of_an_image_are_scaled_once() -> None:
+def test_numbers_of_an_image_are_scaled_once():
     spec = ConvolutionSpec(2, (2, 2), (1, 1), "valid", "linear")
 
-    def features(scale: float, images: Array) -> Array:
+    def features(scale, images):
         image = ImageSpec((3, 3, 1), scale, (spec, spec))
         parameters = Parameters(ConvolutionStack.shapes("net", image=image), dtype=np.float64)
         parameters.flat[:] = np.arange(parameters.num_parameters) / 10.0
@@ -167,7 +148,7 @@ def test_numbers_of_an_image_are_scaled_once() -> None:
     np.testing.assert_allclose(features(0.25, 4.0 * images), features(1.0, images), rtol=1e-12)
 
 
-def test_nobody_gets_the_gradient_of_images() -> None:
+def test_nobody_gets_the_gradient_of_images():
     network, _, _ = network_for(image_spec("same"), [], dtype=np.float64)
     with pytest.raises(ValueError, match="not computed"):
         network.backward(np.zeros((1, 1)), d_inputs=np.zeros((1, 1)))

@@ -1,16 +1,12 @@
 """Distributions against closed forms, frequencies and central differences."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
 from trainer.errors import EpisodeError
 from trainer.nn import (
-    ActionDistribution,
     Bernoulli,
     Categorical,
     DiagGaussian,
@@ -19,15 +15,14 @@ from trainer.nn import (
     from_uniform,
     uniform_width,
 )
-from trainer.seeding import NOISE_DRAWS, NoiseKind
+from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 QUARTER = np.array([[0.0, math.log(3.0)]])  # probabilities 1/4 and 3/4
 HALF = np.array([[5.0, 5.0]])
 
 
-def test_categorical_has_the_values_of_its_formulas() -> None:
+def test_categorical_has_the_values_of_its_formulas():
     categorical = Categorical(2)
     assert categorical.logp(QUARTER, np.array([1]))[0] == pytest.approx(math.log(0.75), rel=1e-14)
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
@@ -37,7 +32,7 @@ def test_categorical_has_the_values_of_its_formulas() -> None:
     assert categorical.deterministic(QUARTER).tolist() == [1]
 
 
-def test_categorical_is_finite_for_extreme_logits() -> None:
+def test_categorical_is_finite_for_extreme_logits():
     categorical = Categorical(3)
     logits = np.array([[1e4, -1e4, 0.0]], np.float32)
     actions = categorical.sample(logits, np.array([[-2.0, 9.0, 9.0]]))
@@ -46,13 +41,13 @@ def test_categorical_is_finite_for_extreme_logits() -> None:
     assert categorical.entropy(logits).tolist() == [0.0]
 
 
-def test_action_of_probability_zero_is_never_drawn() -> None:
+def test_action_of_probability_zero_is_never_drawn():
     logits = np.array([[-np.inf, 0.0, -1e30]], np.float32)
     for noise in NOISE_DRAWS["gumbel"](np.random.default_rng(0), (500, 1, 3)):
         assert Categorical(3).sample(logits, noise).tolist() == [1]
 
 
-def test_categorical_samples_have_their_probabilities() -> None:
+def test_categorical_samples_have_their_probabilities():
     probs = np.array([0.1, 0.2, 0.7])
     logits = np.tile(np.log(probs) + 5.0, (20_000, 1)).astype(np.float32)
     noise = NOISE_DRAWS["gumbel"](np.random.default_rng(0), (20_000, 3))
@@ -65,7 +60,7 @@ def test_categorical_samples_have_their_probabilities() -> None:
     assert (np.abs(np.bincount(wrong, minlength=3) / 20_000 - probs) > tolerance).any()
 
 
-def test_gaussian_has_the_values_of_its_formulas() -> None:
+def test_gaussian_has_the_values_of_its_formulas():
     gaussian = DiagGaussian((1,))
     p, q = np.array([[0.5, math.log(2.0)]]), np.array([[-1.0, math.log(3.0)]])
     logp = -0.5 * 0.5**2 - math.log(2.0) - 0.5 * math.log(2.0 * math.pi)
@@ -77,7 +72,7 @@ def test_gaussian_has_the_values_of_its_formulas() -> None:
     assert gaussian.deterministic(p).tolist() == [[0.5]]
 
 
-def test_gaussian_samples_have_mean_and_standard_deviation() -> None:
+def test_gaussian_samples_have_mean_and_standard_deviation():
     inputs = np.tile([1.0, -2.0, math.log(0.5), math.log(3.0)], (20_000, 1)).astype(np.float32)
     noise = np.random.default_rng(0).standard_normal((20_000, 2))
     gaussian = DiagGaussian((2,))
@@ -89,7 +84,7 @@ def test_gaussian_samples_have_mean_and_standard_deviation() -> None:
     np.testing.assert_allclose(gaussian.logp(inputs, actions), density.sum(axis=1), atol=1e-4)
 
 
-def test_gaussian_actions_have_the_shape_of_the_space() -> None:
+def test_gaussian_actions_have_the_shape_of_the_space():
     gaussian = DiagGaussian((2, 3))
     inputs = np.zeros((5, 12), np.float32)
     actions = gaussian.sample(inputs, np.ones((5, 6)))
@@ -97,7 +92,7 @@ def test_gaussian_actions_have_the_shape_of_the_space() -> None:
     np.testing.assert_allclose(actions, 1.0)
 
 
-def test_extreme_log_std_is_clipped_and_gets_no_gradient() -> None:
+def test_extreme_log_std_is_clipped_and_gets_no_gradient():
     gaussian = DiagGaussian((1,), log_std_clip=2.0)
     inputs = np.array([[0.0, 50.0], [0.0, 1.0]])
     terms = gaussian.evaluate(inputs, np.array([[1.0], [1.0]]))
@@ -107,7 +102,7 @@ def test_extreme_log_std_is_clipped_and_gets_no_gradient() -> None:
     assert gradient[1, 1] != 0.0
 
 
-def test_independent_choices_add_up() -> None:
+def test_independent_choices_add_up():
     multi = MultiCategorical([2, 3])
     parts = Categorical(2), Categorical(3)
     rng = np.random.default_rng(0)
@@ -123,17 +118,17 @@ def test_independent_choices_add_up() -> None:
     assert multi.deterministic(p)[:, 1].tolist() == p[:, 2:].argmax(axis=1).tolist()
 
 
-MIXED: dict[str, Any] = {
+MIXED = {
     "arm": DiagGaussian((2,)),
     "hand": (Categorical(3), Bernoulli((2, 2))),
     "mode": MultiCategorical([2, 3, 2, 2], shape=(2, 2)),
 }
-PRODUCTS: dict[str, ActionDistribution] = {
+PRODUCTS = {
     "bits": Bernoulli((3,)),
     "nested": ProductDistribution(MIXED),
     "gumbel only": ProductDistribution((Categorical(3), {"a": Categorical(2)})),
 }
-CASES: dict[str, ActionDistribution] = {
+CASES = {
     "categorical": Categorical(4),
     "gaussian": DiagGaussian((3,), log_std_clip=1.5),
     "multi": MultiCategorical([2, 3]),
@@ -141,7 +136,7 @@ CASES: dict[str, ActionDistribution] = {
 }
 
 
-def example(name: str) -> tuple[ActionDistribution, Array, Array, Array]:
+def example(name):
     """A distribution, inputs, actions, canonical reference; some log_std are clipped."""
     distribution = CASES[name]
     rng = np.random.default_rng(3)
@@ -154,14 +149,14 @@ def example(name: str) -> tuple[ActionDistribution, Array, Array, Array]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("part", ["logp", "entropy", "kl", "all"])
-def test_gradients_agree_with_differences(name: str, part: str) -> None:
+def test_gradients_agree_with_differences(name, part):
     distribution, inputs, actions, reference = example(name)
     rng = np.random.default_rng(4)
     scale = {key: float(part in (key, "all")) for key in ("logp", "entropy", "kl")}
     d_logp, d_entropy = scale["logp"] * rng.standard_normal(6), scale["entropy"] * 0.7
     d_kl = scale["kl"] * rng.standard_normal(6)
 
-    def weighted_sum(x: Array) -> float:
+    def weighted_sum(x):
         terms = distribution.evaluate(x, actions, reference=reference)
         assert terms.kl is not None
         return float((d_logp * terms.logp + d_entropy * terms.entropy + d_kl * terms.kl).sum())
@@ -172,7 +167,7 @@ def test_gradients_agree_with_differences(name: str, part: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_evaluate_agrees_with_the_single_functions(name: str) -> None:
+def test_evaluate_agrees_with_the_single_functions(name):
     distribution, inputs, actions, reference = example(name)
     terms = distribution.evaluate(inputs, actions, reference=reference)
     np.testing.assert_allclose(terms.logp, distribution.logp(inputs, actions), rtol=1e-12)
@@ -184,7 +179,7 @@ def test_evaluate_agrees_with_the_single_functions(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_divergence_from_itself_is_zero_and_otherwise_positive(name: str) -> None:
+def test_divergence_from_itself_is_zero_and_otherwise_positive(name):
     distribution, inputs, _, reference = example(name)
     np.testing.assert_allclose(distribution.kl(inputs, inputs), 0.0, atol=1e-14)
     assert (distribution.kl(reference, inputs) > 0.0).all()
@@ -193,14 +188,14 @@ def test_divergence_from_itself_is_zero_and_otherwise_positive(name: str) -> Non
 # ---- bits, nested actions and converted noise
 
 
-def random_case(distribution: ActionDistribution, count: int) -> tuple[Array, Array, Array]:
+def random_case(distribution, count):
     rng = np.random.default_rng(0)
     p, q = rng.standard_normal((2, count, distribution.num_inputs))
     noise = NOISE_DRAWS[distribution.noise_kind](rng, (count, distribution.noise_width))
     return p, q, noise
 
 
-def rows_of(actions: Any, rows: slice) -> Any:
+def rows_of(actions, rows):
     if isinstance(actions, dict):
         return {key: rows_of(part, rows) for key, part in actions.items()}
     if isinstance(actions, tuple):
@@ -208,7 +203,7 @@ def rows_of(actions: Any, rows: slice) -> Any:
     return actions[rows]
 
 
-def bytes_of(actions: Any) -> Any:
+def bytes_of(actions):
     if isinstance(actions, dict):
         return {key: bytes_of(part) for key, part in actions.items()}
     if isinstance(actions, tuple):
@@ -217,7 +212,7 @@ def bytes_of(actions: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_what_a_row_draws_does_not_depend_on_the_others(name: str) -> None:
+def test_what_a_row_draws_does_not_depend_on_the_others(name):
     distribution = PRODUCTS[name]
     inputs, _, noise = random_case(distribution, 13)
     inputs = inputs.astype(np.float32)
@@ -229,12 +224,12 @@ def test_what_a_row_draws_does_not_depend_on_the_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_drawn_actions_are_actions(name: str) -> None:
+def test_drawn_actions_are_actions(name):
     distribution, _, actions, _ = example(name)
     distribution.check_actions(actions)
 
 
-def test_what_is_no_choice_is_refused() -> None:
+def test_what_is_no_choice_is_refused():
     product = ProductDistribution({"hand": Categorical(2), "legs": MultiCategorical([2, 3])})
     legs = np.array([[1, 2], [0, 0]])
     for hand in ([0, 2], [-1, 0], [0.0, 1.0], [[0], [1]]):
@@ -244,7 +239,7 @@ def test_what_is_no_choice_is_refused() -> None:
         product.check_actions({"hand": np.array([0, 1]), "legs": legs[::-1, ::-1]})
 
 
-def test_bits_have_the_values_of_their_formulas() -> None:
+def test_bits_have_the_values_of_their_formulas():
     bits = Bernoulli((2,))
     logits = np.array([[math.log(3.0), 0.0]])  # probabilities of a 1: 3/4 and 1/2
     logp = bits.logp(logits, np.array([[1, 0]]))
@@ -257,7 +252,7 @@ def test_bits_have_the_values_of_their_formulas() -> None:
     assert bits.deterministic(logits).dtype == np.int8
 
 
-def test_bits_are_finite_for_extreme_logits() -> None:
+def test_bits_are_finite_for_extreme_logits():
     bits = Bernoulli((2,))
     logits = np.array([[1e4, -1e4]], np.float32)
     actions = bits.sample(logits, np.array([[0.999, 0.0]]))
@@ -267,14 +262,14 @@ def test_bits_are_finite_for_extreme_logits() -> None:
     assert bits.logp(logits, 1 - actions).tolist() == [-2e4]
 
 
-def test_bits_are_drawn_with_their_probabilities() -> None:
+def test_bits_are_drawn_with_their_probabilities():
     logits = np.tile([math.log(3.0), -1.0], (20_000, 1)).astype(np.float32)
     noise = np.random.default_rng(0).random((20_000, 2))
     frequencies = Bernoulli((2,)).sample(logits, noise).mean(axis=0)
     np.testing.assert_allclose(frequencies, [0.75, 1.0 / (1.0 + math.e)], atol=0.015)
 
 
-def test_parts_of_a_product_add_up_and_keep_their_structure() -> None:
+def test_parts_of_a_product_add_up_and_keep_their_structure():
     product = ProductDistribution({"b": Categorical(2), "a": (DiagGaussian((1,)),)})
     assert (product.num_inputs, product.noise_width) == (4, 4)  # two uniforms for a normal number
     inputs = np.array([[0.3, -0.2, 0.5, 0.1]])
@@ -288,7 +283,7 @@ def test_parts_of_a_product_add_up_and_keep_their_structure() -> None:
     np.testing.assert_allclose(product.logp(inputs, actions), expected, rtol=1e-14)
 
 
-def test_a_product_of_one_kind_draws_what_its_parts_draw() -> None:
+def test_a_product_of_one_kind_draws_what_its_parts_draw():
     product = ProductDistribution((Categorical(3), Categorical(2)))
     assert product.noise_kind == "gumbel"
     inputs, _, noise = random_case(product, 50)
@@ -297,7 +292,7 @@ def test_a_product_of_one_kind_draws_what_its_parts_draw() -> None:
     assert second.tolist() == Categorical(2).sample(inputs[:, 3:], noise[:, 3:]).tolist()
 
 
-def test_a_mixed_product_draws_with_the_right_frequencies_and_moments() -> None:
+def test_a_mixed_product_draws_with_the_right_frequencies_and_moments():
     product = ProductDistribution((Categorical(3), DiagGaussian((3,)), Bernoulli((1,))))
     assert product.noise_kind == "uniform"
     row = [0.0, 1.0, -1.0, 1.0, -2.0, 0.0, 0.0, math.log(2.0), -1.0, math.log(3.0)]
@@ -314,9 +309,7 @@ def test_a_mixed_product_draws_with_the_right_frequencies_and_moments() -> None:
 
 
 @pytest.mark.parametrize(("kind", "mean", "std"), [("gumbel", 0.5772, 1.2825), ("normal", 0, 1)])
-def test_converted_noise_has_the_moments_of_its_kind(
-    kind: NoiseKind, mean: float, std: float
-) -> None:
+def test_converted_noise_has_the_moments_of_its_kind(kind, mean, std):
     uniform = np.random.default_rng(0).random((20_000, uniform_width(kind, 3)))
     noise = from_uniform(uniform, kind=kind, width=3)
     assert noise.shape == (20_000, 3)
@@ -330,7 +323,7 @@ def test_converted_noise_has_the_moments_of_its_kind(
 
 
 @pytest.mark.parametrize("kind", ["gumbel", "normal", "uniform"])
-def test_converted_noise_is_finite_at_the_ends(kind: NoiseKind) -> None:
+def test_converted_noise_is_finite_at_the_ends(kind):
     ends = np.array([[0.0, 1.0 - 2.0**-53], [1.0 - 2.0**-53, 0.0]])
     assert np.isfinite(from_uniform(ends, kind=kind, width=2)).all()
     assert from_uniform(ends[:0], kind=kind, width=2).shape == (0, 2)

@@ -1,7 +1,5 @@
 """Forward and backward passes of activations, layers and MLPs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,7 +9,6 @@ from trainer.errors import ConfigError
 from trainer.nn import ACTIVATIONS, MLP, LayerSpec, Parameters, activation_named, columns_with_ones
 from trainer.nn.layers import ActivationCache, orthogonal, uniform
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 KNOWN = {
     "linear": (-0.5, -0.5),
@@ -25,7 +22,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activation_has_the_value_of_its_formula(name: str) -> None:
+def test_activation_has_the_value_of_its_formula(name):
     z, y = KNOWN[name]
     values = np.array([z, 2.0])
     activation_named(name).forward(values)
@@ -33,12 +30,12 @@ def test_activation_has_the_value_of_its_formula(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activation_derivative_agrees_with_differences(name: str) -> None:
+def test_activation_derivative_agrees_with_differences(name):
     activation = activation_named(name)
     z = np.random.default_rng(0).standard_normal((3, 5)) * 2.0
     weights = np.random.default_rng(1).standard_normal((3, 5))
 
-    def weighted_sum(x: Array) -> float:
+    def weighted_sum(x):
         y = x.copy()
         activation.forward(y)
         return float((weights * y).sum())
@@ -52,20 +49,18 @@ def test_activation_derivative_agrees_with_differences(name: str) -> None:
     gradient_check(weighted_sum, cache.gradient, z)
 
 
-def test_sigmoid_is_finite_for_extreme_inputs() -> None:
+def test_sigmoid_is_finite_for_extreme_inputs():
     values = np.array([-1e4, 1e4], np.float32)
     activation_named("sigmoid").forward(values)
     assert values.tolist() == [0.0, 1.0]
 
 
-def test_unknown_activation_lists_the_known_ones() -> None:
+def test_unknown_activation_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"'gelu'.*tanh"):
         activation_named("gelu")
 
 
-def build(
-    layers: list[LayerSpec], *, dtype: type[np.float32] | type[np.float64] = np.float64
-) -> tuple[MLP, Parameters, Parameters]:
+def build(layers, *, dtype=np.float64):
     shapes = MLP.shapes("net", num_inputs=3, layers=layers)
     parameters = Parameters(shapes, dtype=dtype)
     gradients = parameters.zeros_like()
@@ -74,13 +69,13 @@ def build(
     return mlp, parameters, gradients
 
 
-def batch_of(rows: int, dtype: type[np.float32] | type[np.float64] = np.float64) -> Array:
+def batch_of(rows, dtype=np.float64):
     batch = columns_with_ones(3, rows, dtype)
     batch[:3] = np.random.default_rng(5).standard_normal((3, rows))
     return batch
 
 
-def test_mlp_computes_the_formula() -> None:
+def test_mlp_computes_the_formula():
     mlp, parameters, _ = build([LayerSpec(4, "tanh"), LayerSpec(2, "linear")])
     batch = batch_of(6)
     w = parameters.views
@@ -93,7 +88,7 @@ def test_mlp_computes_the_formula() -> None:
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("width", [1, 2])
-def test_mlp_gradients_agree_with_differences(name: str, width: int) -> None:
+def test_mlp_gradients_agree_with_differences(name, width):
     mlp, parameters, gradients = build(
         [LayerSpec(4, name), LayerSpec(5, "tanh"), LayerSpec(width, name)]
     )
@@ -101,11 +96,11 @@ def test_mlp_gradients_agree_with_differences(name: str, width: int) -> None:
     batch = batch_of(7)
     weights = np.random.default_rng(2).standard_normal((width, 7))
 
-    def of_parameters(flat: Array) -> float:
+    def of_parameters(flat):
         parameters.flat[:] = flat
         return float((weights * mlp.forward(batch)[:-1]).sum())
 
-    def of_inputs(inputs: Array) -> float:
+    def of_inputs(inputs):
         changed = batch.copy()
         changed[:3] = inputs
         return float((weights * mlp.forward(changed)[:-1]).sum())
@@ -119,7 +114,7 @@ def test_mlp_gradients_agree_with_differences(name: str, width: int) -> None:
     gradient_check(of_inputs, d_inputs, batch[:3])
 
 
-def test_backward_overwrites_gradients_of_another_batch_size() -> None:
+def test_backward_overwrites_gradients_of_another_batch_size():
     mlp, _, gradients = build([LayerSpec(4, "tanh"), LayerSpec(2, "linear")])
     mlp.forward(batch_of(7))
     mlp.backward(np.ones((2, 7)))
@@ -132,7 +127,7 @@ def test_backward_overwrites_gradients_of_another_batch_size() -> None:
     assert np.array_equal(first, gradients.flat)
 
 
-def test_float32_stays_float32() -> None:
+def test_float32_stays_float32():
     mlp, _, gradients = build([LayerSpec(4, "swish"), LayerSpec(2, "elu")], dtype=np.float32)
     assert mlp.forward(batch_of(7, np.float32)).dtype == np.float32
     mlp.backward(np.ones((2, 7), np.float32))
@@ -140,7 +135,7 @@ def test_float32_stays_float32() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4)])
-def test_orthogonal_kernel_is_orthonormal_times_gain(shape: tuple[int, int]) -> None:
+def test_orthogonal_kernel_is_orthonormal_times_gain(shape):
     kernel, bias = np.empty(shape), np.ones(shape[1])
     orthogonal(np.random.default_rng(0), kernel=kernel, bias=bias, gain=2.0)
     product = kernel.T @ kernel if shape[0] >= shape[1] else kernel @ kernel.T
@@ -148,7 +143,7 @@ def test_orthogonal_kernel_is_orthonormal_times_gain(shape: tuple[int, int]) -> 
     assert (bias == 0.0).all()
 
 
-def test_orthogonal_kernels_have_no_preferred_sign() -> None:
+def test_orthogonal_kernels_have_no_preferred_sign():
     # Without the correction by the signs of R, the first diagonal element is never positive.
     rng = np.random.default_rng(0)
     signs = []
@@ -159,7 +154,7 @@ def test_orthogonal_kernels_have_no_preferred_sign() -> None:
     assert 70 < sum(signs) < 130
 
 
-def test_uniform_kernel_stays_within_its_bound() -> None:
+def test_uniform_kernel_stays_within_its_bound():
     kernel, bias = np.empty((25, 40)), np.empty(40)
     uniform(np.random.default_rng(0), kernel=kernel, bias=bias, gain=1.0)
     assert 0.19 < np.abs(kernel).max() <= 0.2

@@ -1,26 +1,22 @@
 """Parameters in one flat vector, optimisers over it, clipping, and schedules over env steps."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
 
 from trainer.errors import ConfigError, ModuleError
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, optimizers
-from trainer.types import Array
 
 
-def example() -> Parameters:
+def example():
     parameters = Parameters({"a/kernel": (2, 3), "a/bias": (3,), "b": ()})
     parameters.flat[:] = np.arange(10)
     return parameters
 
 
-def test_views_and_vector_are_the_same_memory() -> None:
+def test_views_and_vector_are_the_same_memory():
     parameters = example()
     parameters.views["a/bias"][1] = -5.0
     assert parameters.flat[7] == -5.0
@@ -30,13 +26,13 @@ def test_views_and_vector_are_the_same_memory() -> None:
     assert parameters.flat.flags.c_contiguous
 
 
-def test_block_spans_neighbouring_tensors() -> None:
+def test_block_spans_neighbouring_tensors():
     block = example().block("a/kernel", "a/bias").reshape(3, 3)
     assert block.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
 @pytest.mark.parametrize("through", ["copy", "pickle"])
-def test_copies_keep_views_and_vector_together(through: str) -> None:
+def test_copies_keep_views_and_vector_together(through):
     parameters = example()
     other = (
         copy.deepcopy(parameters) if through == "copy" else pickle.loads(pickle.dumps(parameters))
@@ -47,7 +43,7 @@ def test_copies_keep_views_and_vector_together(through: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_memory_begins_where_kernels_like_it(dtype: type[np.floating[Any]]) -> None:
+def test_memory_begins_where_kernels_like_it(dtype):
     kept = [Parameters({"a": (size,), "b": (3, 5)}, dtype=dtype) for size in range(1, 40)]
     for parameters in kept:
         assert parameters.flat.ctypes.data % 64 == 0
@@ -55,14 +51,14 @@ def test_memory_begins_where_kernels_like_it(dtype: type[np.floating[Any]]) -> N
         assert parameters.zeros_like().flat.ctypes.data % 64 == 0
 
 
-def pair(numbers: list[float]) -> tuple[Parameters, Parameters]:
+def pair(numbers):
     parameters = Parameters({"a": (2,), "b": (len(numbers) - 2,)}, dtype=np.float64)
     gradients = parameters.zeros_like()
     gradients.flat[:] = numbers
     return parameters, gradients
 
 
-def reference_steps(gradients: list[Array], *, lr: float) -> Array:
+def reference_steps(gradients, *, lr):
     """Algorithm 1 of Kingma and Ba (2015), word for word."""
     m = v = theta = np.zeros_like(gradients[0])
     for t, g in enumerate(gradients, start=1):
@@ -72,13 +68,13 @@ def reference_steps(gradients: list[Array], *, lr: float) -> Array:
     return theta
 
 
-def test_first_step_has_the_length_of_the_learning_rate() -> None:
+def test_first_step_has_the_length_of_the_learning_rate():
     parameters, gradients = pair([0.5, -3.0, 0.0])
     Adam(parameters, gradients).step(lr=0.1)
     np.testing.assert_allclose(parameters.flat, [-0.1, 0.1, 0.0], rtol=1e-6)
 
 
-def test_steps_follow_the_algorithm_of_the_paper() -> None:
+def test_steps_follow_the_algorithm_of_the_paper():
     parameters, gradients = pair([0.0, 0.0, 0.0])
     adam = Adam(parameters, gradients)
     drawn = list(np.random.default_rng(0).standard_normal((5, 3)))
@@ -88,7 +84,7 @@ def test_steps_follow_the_algorithm_of_the_paper() -> None:
     np.testing.assert_allclose(parameters.flat, reference_steps(drawn, lr=0.01), rtol=1e-12)
 
 
-def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch):
     drawn = np.random.default_rng(0).standard_normal((4, 100))
     rates = np.linspace(0.0, 0.1, 100)
     found = []
@@ -104,12 +100,10 @@ def test_large_vectors_in_blocks_have_the_same_bits(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("flushes", [True, False])
-def test_moments_without_gradients_end_at_zero_and_no_weight_notices(
-    flushes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moments_without_gradients_end_at_zero_and_no_weight_notices(flushes, monkeypatch):
     """A tenth of the numbers get gradients to the end, the others at first only."""
     never = 10_000
-    runs: dict[int, tuple[Adam, Parameters]] = {}
+    runs = {}
     for every in (never, optimizers._FLUSH_EVERY if flushes else never):
         monkeypatch.setattr(optimizers, "_FLUSH_EVERY", every)
         parameters = Parameters({"a": (100,)})
@@ -130,7 +124,7 @@ def test_moments_without_gradients_end_at_zero_and_no_weight_notices(
     assert parameters.flat.tobytes() == unflushed.flat.tobytes()
 
 
-def test_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+def test_state_that_does_not_fit_is_refused_and_changes_nothing():
     parameters, gradients = pair([1.0, 2.0, 3.0])
     adam = Adam(parameters, gradients)
     adam.step(lr=0.1)
@@ -147,17 +141,16 @@ def test_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
     )
 
 
-def clipped(mode: str, limit: float | None, sign: float = 1.0) -> list[float]:
+def clipped(mode, limit, sign=1.0):
     _, gradients = pair([sign * value for value in (3.0, 4.0, 12.0)])
     clipping = GradientClipping(gradients, limit=limit, mode=mode)
     norm = clipping.global_norm()
     assert norm == 13.0
     clipping.clip(global_norm=norm)
-    result: list[float] = gradients.flat.tolist()
-    return result
+    return gradients.flat.tolist()
 
 
-def test_each_mode_clips_as_it_says() -> None:
+def test_each_mode_clips_as_it_says():
     assert clipped("value", 3.5) == [3.0, 3.5, 3.5]
     assert clipped("value", 3.5, sign=-1.0) == [-3.0, -3.5, -3.5]
     assert clipped("norm", 10.0) == [3.0, 4.0, 10.0]
@@ -165,13 +158,13 @@ def test_each_mode_clips_as_it_says() -> None:
     assert clipped("global_norm", 6.5) == pytest.approx([1.5, 2.0, 6.0])
 
 
-def test_gradient_within_the_limit_keeps_its_bits() -> None:
+def test_gradient_within_the_limit_keeps_its_bits():
     for mode in ("value", "norm", "global_norm"):
         assert clipped(mode, 13.0) == [3.0, 4.0, 12.0]
     assert clipped("global_norm", None) == [3.0, 4.0, 12.0]
 
 
-def test_impossible_clipping_is_refused() -> None:
+def test_impossible_clipping_is_refused():
     _, gradients = pair([1.0, 1.0, 1.0])
     with pytest.raises(ConfigError, match="global_norm"):
         GradientClipping(gradients, limit=1.0, mode="globalnorm")
@@ -182,12 +175,12 @@ def test_impossible_clipping_is_refused() -> None:
 # ---- schedules
 
 
-def test_number_is_constant() -> None:
+def test_number_is_constant():
     schedule = Schedule.from_setting(0.25, name="lr")
     assert schedule.value_at(0) == schedule.value_at(10**9) == 0.25
 
 
-def test_points_are_joined_by_lines_and_the_last_value_stays() -> None:
+def test_points_are_joined_by_lines_and_the_last_value_stays():
     schedule = Schedule.from_setting([[0, 1.0], [100, 0.5], [300, 0.1]], name="lr")
     values = [schedule.value_at(steps) for steps in (0, 50, 100, 200, 300, 10_000)]
     assert values == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
@@ -207,7 +200,7 @@ def test_points_are_joined_by_lines_and_the_last_value_stays() -> None:
         (None, "neither a number nor"),
     ],
 )
-def test_impossible_settings_are_named(setting: Any, complaint: str) -> None:
+def test_impossible_settings_are_named(setting, complaint):
     with pytest.raises(ConfigError, match=complaint) as caught:
         Schedule.from_setting(setting, name="lr")
     assert "`lr" in str(caught.value)

@@ -1,22 +1,18 @@
 """Recurrent layers: equations, gradients through time, steps that are the same in any batch."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from trainer.nn import Parameters
 from trainer.nn.layers import INITIALIZERS, columns_with_ones
-from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS, RecurrentLayer
+from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS
 from trainer.testing.checks import gradient_check
 
 K, H, T, B = 3, 4, 5, 2
 KINDS = pytest.mark.parametrize("kind", RECURRENT_LAYERS.values(), ids=RECURRENT_LAYERS.keys())
 
 
-def made(kind: type[RecurrentLayer], *, dtype: Any = np.float64, width: int = H) -> Any:
+def made(kind, *, dtype=np.float64, width=H):
     """A layer with drawn weights, its parameters and its gradients."""
     parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width), dtype=dtype)
     gradients = parameters.zeros_like()
@@ -27,7 +23,7 @@ def made(kind: type[RecurrentLayer], *, dtype: Any = np.float64, width: int = H)
     return layer, parameters, gradients
 
 
-def drawn(kind: type[RecurrentLayer], *, count: int = B, num_steps: int = T) -> Any:
+def drawn(kind, *, count=B, num_steps=T):
     """Inputs [T, B, K], as columns, and a state."""
     rng = np.random.default_rng(5)
     inputs = rng.standard_normal((num_steps, count, K))
@@ -37,18 +33,18 @@ def drawn(kind: type[RecurrentLayer], *, count: int = B, num_steps: int = T) -> 
     return inputs, columns, state
 
 
-def sigmoid(z: Any) -> Any:
+def sigmoid(z):
     return 1.0 / (1.0 + np.exp(-z))
 
 
-def lstm_by_hand(w: Any, x: Any, state: Any) -> Any:
+def lstm_by_hand(w, x, state):
     z = x @ w["rnn/kernel"] + w["rnn/bias"] + state["h"] @ w["rnn/recurrent"]
     i, f, g, o = np.split(z, 4, axis=1)
     c = sigmoid(f) * state["c"] + sigmoid(i) * np.tanh(g)
     return {"h": sigmoid(o) * np.tanh(c), "c": c}
 
 
-def gru_by_hand(w: Any, x: Any, state: Any) -> Any:
+def gru_by_hand(w, x, state):
     h = state["h"]
     r, z, n = np.split(x @ w["rnn/kernel"] + w["rnn/bias"], 3, axis=1)
     hr, hz, hn = np.split(h @ w["rnn/recurrent"], 3, axis=1)
@@ -58,7 +54,7 @@ def gru_by_hand(w: Any, x: Any, state: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "by_hand"), [(LSTM, lstm_by_hand), (GRU, gru_by_hand)])
-def test_forward_and_step_follow_the_equations(kind: Any, by_hand: Any) -> None:
+def test_forward_and_step_follow_the_equations(kind, by_hand):
     layer, parameters, _ = made(kind)
     inputs, columns, state = drawn(kind)
     outputs = layer.forward(columns, state)
@@ -74,12 +70,12 @@ def test_forward_and_step_follow_the_equations(kind: Any, by_hand: Any) -> None:
 
 
 @KINDS
-def test_gradients_through_time_are_central_differences(kind: Any) -> None:
+def test_gradients_through_time_are_central_differences(kind):
     layer, parameters, gradients = made(kind)
     _, columns, state = drawn(kind)
     weights = np.random.default_rng(7).standard_normal((H, T * B))
 
-    def loss(flat: Any) -> float:
+    def loss(flat):
         parameters.flat[:] = flat
         return float((layer.forward(columns, state)[:-1] * weights).sum())
 
@@ -90,7 +86,7 @@ def test_gradients_through_time_are_central_differences(kind: Any) -> None:
     layer.backward(weights, d_inputs=d_inputs)
     gradient_check(loss, gradients.flat.copy(), start)
 
-    def loss_of_inputs(values: Any) -> float:
+    def loss_of_inputs(values):
         parameters.flat[:] = start
         return float((layer.forward(np.vstack([values, columns[-1:]]), state)[:-1] * weights).sum())
 
@@ -98,7 +94,7 @@ def test_gradients_through_time_are_central_differences(kind: Any) -> None:
 
 
 @KINDS
-def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind: Any) -> None:
+def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind):
     layer, _, _ = made(kind)
     _, columns, state = drawn(kind)
     only_last = np.zeros((H, T * B))
@@ -110,7 +106,7 @@ def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind: Any) -> N
 
 
 @KINDS
-def test_padding_after_a_sequence_changes_no_gradient(kind: Any) -> None:
+def test_padding_after_a_sequence_changes_no_gradient(kind):
     layer, _, gradients = made(kind)
     inputs, columns, state = drawn(kind)
     longer = np.concatenate([inputs, np.zeros((3, B, K))])
@@ -127,7 +123,7 @@ def test_padding_after_a_sequence_changes_no_gradient(kind: Any) -> None:
 
 @KINDS
 @pytest.mark.parametrize("width", [4, 7, 64])
-def test_step_gives_a_row_the_same_bits_in_any_batch(kind: Any, width: int) -> None:
+def test_step_gives_a_row_the_same_bits_in_any_batch(kind, width):
     layer, _, _ = made(kind, dtype=np.float32, width=width)
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((11, K)).astype(np.float32)
@@ -141,7 +137,7 @@ def test_step_gives_a_row_the_same_bits_in_any_batch(kind: Any, width: int) -> N
 
 
 @pytest.mark.parametrize(("kind", "name"), [(LSTM, "LSTM"), (GRU, "GRU")])
-def test_layers_compute_what_torch_does_with_the_same_weights(kind: Any, name: str) -> None:
+def test_layers_compute_what_torch_does_with_the_same_weights(kind, name):
     torch = pytest.importorskip("torch")
     layer, parameters, _ = made(kind)
     inputs, columns, state = drawn(kind)
@@ -160,7 +156,7 @@ def test_layers_compute_what_torch_does_with_the_same_weights(kind: Any, name: s
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
-def test_forget_gates_begin_open_unless_biases_are_drawn() -> None:
+def test_forget_gates_begin_open_unless_biases_are_drawn():
     parameters = Parameters(LSTM.shapes("rnn", num_inputs=K, width=H))
     layer = LSTM(parameters, parameters.zeros_like(), name="rnn")
     layer.initialize(np.random.default_rng(0), initializer=INITIALIZERS["orthogonal"])

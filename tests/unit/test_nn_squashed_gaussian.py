@@ -1,7 +1,5 @@
 """Squashed Gaussian: densities against change of variables, gradients, and both ends of tanh."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 
 from trainer.nn import DiagGaussian, SquashedGaussian
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 RNG = np.random.default_rng(7)
 INPUTS = RNG.standard_normal((5, 6))
@@ -19,18 +16,18 @@ NOISE = RNG.standard_normal((5, 3))
 SQUASHED = SquashedGaussian((3,))
 
 
-def standard(mean: float, log_std: float) -> Array:
+def standard(mean, log_std):
     """The inputs of one row and one dimension."""
     return np.array([[mean, log_std]])
 
 
-def test_samples_are_tanh_of_normal_ones() -> None:
+def test_samples_are_tanh_of_normal_ones():
     plain = DiagGaussian((3,)).sample(INPUTS, NOISE)
     np.testing.assert_array_equal(SQUASHED.sample(INPUTS, NOISE), np.tanh(plain))
     np.testing.assert_array_equal(SQUASHED.deterministic(INPUTS), np.tanh(INPUTS[:, :3]))
 
 
-def test_sampling_leaves_the_inputs_alone_and_keeps_shape_and_dtype() -> None:
+def test_sampling_leaves_the_inputs_alone_and_keeps_shape_and_dtype():
     shaped = SquashedGaussian((3, 1))
     inputs = INPUTS.astype(np.float32)
     before = inputs.copy()
@@ -41,7 +38,7 @@ def test_sampling_leaves_the_inputs_alone_and_keeps_shape_and_dtype() -> None:
     np.testing.assert_array_equal(inputs, before)
 
 
-def test_the_density_of_a_known_point() -> None:
+def test_the_density_of_a_known_point():
     # u ~ N(0, 1) at 0: the slope of tanh is 1 there.
     assert SquashedGaussian((1,)).logp(standard(0, 0), np.zeros((1, 1)))[0] == pytest.approx(
         -0.5 * math.log(2 * math.pi)
@@ -54,7 +51,7 @@ def test_the_density_of_a_known_point() -> None:
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-0.4, 0.4)])
-def test_densities_add_up_to_one(mean: float, log_std: float) -> None:
+def test_densities_add_up_to_one(mean, log_std):
     edges = np.linspace(-1.0, 1.0, 20_001)
     middles = 0.5 * (edges[1:] + edges[:-1])[:, None]
     inputs = np.repeat(standard(mean, log_std), len(middles), axis=0)
@@ -62,14 +59,14 @@ def test_densities_add_up_to_one(mean: float, log_std: float) -> None:
     assert total == pytest.approx(1.0, abs=1e-4)
 
 
-def test_drawn_actions_have_the_density_that_logp_gives() -> None:
+def test_drawn_actions_have_the_density_that_logp_gives():
     drawn = SQUASHED.reparameterized(INPUTS, NOISE)
     np.testing.assert_array_equal(drawn.actions, SQUASHED.sample(INPUTS, NOISE))
     np.testing.assert_allclose(SQUASHED.logp(INPUTS, drawn.actions), drawn.logp, rtol=1e-10)
     np.testing.assert_allclose(SQUASHED.evaluate(INPUTS, drawn.actions).logp, drawn.logp)
 
 
-def test_without_the_correction_densities_would_differ() -> None:
+def test_without_the_correction_densities_would_differ():
     drawn = SQUASHED.reparameterized(INPUTS, NOISE)
     plain = DiagGaussian((3,)).logp(INPUTS, np.arctanh(drawn.actions))
     correction = np.log(1.0 - drawn.actions**2).sum(axis=1)
@@ -77,10 +74,10 @@ def test_without_the_correction_densities_would_differ() -> None:
     assert (np.abs(correction) > 0.1).all()
 
 
-def test_gradients_through_actions_and_densities() -> None:
+def test_gradients_through_actions_and_densities():
     d_actions, d_logp = RNG.standard_normal((5, 3)), RNG.standard_normal(5)
 
-    def value(inputs: Array) -> float:
+    def value(inputs):
         drawn = SQUASHED.reparameterized(inputs, NOISE)
         return float((drawn.actions * d_actions).sum() + (drawn.logp * d_logp).sum())
 
@@ -90,17 +87,17 @@ def test_gradients_through_actions_and_densities() -> None:
         gradient_check(value, drawn.backward(d_actions=d_actions, d_logp=0.0), INPUTS)
 
 
-def test_gradients_of_densities_of_given_actions() -> None:
+def test_gradients_of_densities_of_given_actions():
     actions, d_logp = np.tanh(RNG.standard_normal((5, 3))), RNG.standard_normal(5)
 
-    def value(inputs: Array) -> float:
+    def value(inputs):
         return float(SQUASHED.logp(inputs, actions) @ d_logp)
 
     gradient = SQUASHED.evaluate(INPUTS, actions).backward(d_logp=d_logp)
     gradient_check(value, gradient, INPUTS)
 
 
-def test_one_factor_for_all_rows_is_the_same_as_one_for_each() -> None:
+def test_one_factor_for_all_rows_is_the_same_as_one_for_each():
     drawn = SQUASHED.reparameterized(INPUTS, NOISE)
     zeros = np.zeros((5, 3))
     np.testing.assert_array_equal(
@@ -113,9 +110,7 @@ def test_one_factor_for_all_rows_is_the_same_as_one_for_each() -> None:
     ("given_log_std", "clip", "counts_as"),
     [(5.0, 20.0, 2.0), (-30.0, 20.0, -20.0), (3.0, 1.0, 1.0)],
 )
-def test_log_std_is_limited_and_has_no_gradient_beyond(
-    given_log_std: float, clip: float, counts_as: float
-) -> None:
+def test_log_std_is_limited_and_has_no_gradient_beyond(given_log_std, clip, counts_as):
     subject, noise = SquashedGaussian((1,), log_std_clip=clip), np.array([[0.5]])
     drawn = subject.reparameterized(standard(0.1, given_log_std), noise)
     limited = subject.reparameterized(standard(0.1, counts_as), noise)
@@ -127,9 +122,7 @@ def test_log_std_is_limited_and_has_no_gradient_beyond(
 
 
 @given(st.floats(-60, 60), st.floats(-5, 2), st.floats(-6, 6))
-def test_densities_and_gradients_stay_finite_where_tanh_is_flat(
-    mean: float, log_std: float, noise: float
-) -> None:
+def test_densities_and_gradients_stay_finite_where_tanh_is_flat(mean, log_std, noise):
     inputs = standard(mean, log_std).astype(np.float32)
     drawn = SquashedGaussian((1,)).reparameterized(inputs, np.array([[noise]]))
     assert np.isfinite(drawn.logp).all()
@@ -139,13 +132,13 @@ def test_densities_and_gradients_stay_finite_where_tanh_is_flat(
     np.testing.assert_allclose(drawn.logp, exact.logp, rtol=1e-4, atol=1e-3)
 
 
-def test_actions_that_rounding_put_on_the_bounds_have_a_finite_density() -> None:
+def test_actions_that_rounding_put_on_the_bounds_have_a_finite_density():
     inputs = standard(12.0, -1.0).astype(np.float32)
     action = SquashedGaussian((1,)).sample(inputs, np.array([[2.0]]))
     assert action[0, 0] == 1.0
     assert np.isfinite(SquashedGaussian((1,)).logp(inputs, action)).all()
 
 
-def test_divergences_do_not_see_the_squashing() -> None:
+def test_divergences_do_not_see_the_squashing():
     other = INPUTS + 0.3
     np.testing.assert_array_equal(SQUASHED.kl(INPUTS, other), DiagGaussian((3,)).kl(INPUTS, other))

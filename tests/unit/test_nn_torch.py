@@ -1,9 +1,6 @@
 """The ready-made networks on Torch: the same weights, acting and gradients as in NumPy."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from gymnasium import spaces
 
 pytest.importorskip("torch")
 
-from trainer import ConfigError, PPOConfig, RLModule, RLModuleSpec
+from trainer import ConfigError, PPOConfig, RLModuleSpec
 from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACSettings
 from trainer.learners import ReplayBatch
 from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
@@ -23,11 +20,11 @@ TWO = spaces.Discrete(2)
 IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
 PLANES = spaces.Box(0, 255, (3, 9, 9), np.uint8)
 MIXED = spaces.Dict({"a": IMAGE, "b": BOX, "c": PLANES})
-SMALL: dict[str, Any] = {"fcnet_hiddens": [7, 5]}
-FILTERS: dict[str, Any] = {"conv_filters": [[4, 3, 2], [5, [2, 3], 1, "valid"]], **SMALL}
+SMALL = {"fcnet_hiddens": [7, 5]}
+FILTERS = {"conv_filters": [[4, 3, 2], [5, [2, 3], 1, "valid"]], **SMALL}
 
 
-def both(module_class: type[RLModule], space: Any, actions: Any, **config: Any) -> list[RLModule]:
+def both(module_class, space, actions, **config):
     modules = []
     for backend in ("numpy", "torch"):
         spec = RLModuleSpec(module_class, space, actions, {**config, "backend": backend})
@@ -52,8 +49,8 @@ def both(module_class: type[RLModule], space: Any, actions: Any, **config: Any) 
     ],
 )
 def test_weights_acting_outputs_and_gradients_are_those_of_numpy(
-    module_class: type[RLModule], space: Any, actions: Any, config: dict[str, Any]
-) -> None:
+    module_class, space, actions, config
+):
     ours, theirs = both(module_class, space, actions, **config)
     assert ours.parameters.flat.tobytes() == theirs.parameters.flat.tobytes()
     obs = encoded_samples(space, seed=1)
@@ -76,9 +73,9 @@ def test_weights_acting_outputs_and_gradients_are_those_of_numpy(
 
 
 @pytest.mark.parametrize("actions", [spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(3)])
-def test_losses_of_sac_are_those_of_numpy(actions: Any) -> None:
+def test_losses_of_sac_are_those_of_numpy(actions):
     rng = np.random.default_rng(8)
-    chosen: Any = rng.uniform(-1, 1, (9, 2)).astype(np.float32)
+    chosen = rng.uniform(-1, 1, (9, 2)).astype(np.float32)
     rows = ReplayBatch(
         obs=rng.standard_normal((9, 3)).astype(np.float32),
         actions=rng.integers(0, 3, 9) if isinstance(actions, spaces.Discrete) else chosen,
@@ -98,8 +95,8 @@ def test_losses_of_sac_are_those_of_numpy(actions: Any) -> None:
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-4, atol=1e-6)
 
 
-def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path: Any) -> None:
-    def config(backend: str) -> PPOConfig:
+def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path):
+    def config(backend):
         made = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=4)
         made.env_runners(num_env_runners=0).debugging(seed=3)
         made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
@@ -117,7 +114,7 @@ def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path: Any) ->
         assert np.isfinite(algo.train()["learners/default_policy/total_loss"])
 
 
-def test_only_what_learns_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_learns_needs_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     config = {"fcnet_hiddens": [4], "backend": "torch"}
     RLModuleSpec(ActorCriticModule, BOX, TWO, config, inference_only=True).build()
@@ -127,6 +124,6 @@ def test_only_what_learns_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'local-trainer[torch]"' in str(caught.value)
 
 
-def test_another_backend_is_refused() -> None:
+def test_another_backend_is_refused():
     with pytest.raises(ConfigError, match="`backend='jax'` must be one of numpy, torch"):
         RLModuleSpec(None, BOX, TWO, {"backend": "jax"}).build()

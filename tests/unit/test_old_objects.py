@@ -1,7 +1,5 @@
 """Garbage is collected from what a block made, unless the program froze objects itself."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys
@@ -15,22 +13,22 @@ from trainer.runtime.threads import sparing_old_objects
 class Garbage:
     """Python's collector as far as it is asked here."""
 
-    def __init__(self, num_frozen: int) -> None:
+    def __init__(self, num_frozen):
         self.num_frozen = num_frozen
         self.num_counts = 0
 
-    def get_freeze_count(self) -> int:
+    def get_freeze_count(self):
         self.num_counts += 1
         return self.num_frozen
 
-    def freeze(self) -> None:
+    def freeze(self):
         self.num_frozen += 1_000
 
-    def unfreeze(self) -> None:
+    def unfreeze(self):
         self.num_frozen = 0
 
 
-def collector(monkeypatch: pytest.MonkeyPatch, *, num_frozen: int) -> Garbage:
+def collector(monkeypatch, *, num_frozen):
     garbage = Garbage(num_frozen)
     monkeypatch.setattr(threads, "gc", garbage)
     monkeypatch.setattr(threads._Frozen, "by_the_program", False)
@@ -38,9 +36,7 @@ def collector(monkeypatch: pytest.MonkeyPatch, *, num_frozen: int) -> Garbage:
 
 
 @pytest.mark.parametrize("num_frozen_by_python", [0, 375])
-def test_objects_are_frozen_inside_the_block_only(
-    num_frozen_by_python: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_are_frozen_inside_the_block_only(num_frozen_by_python, monkeypatch):
     garbage = collector(monkeypatch, num_frozen=num_frozen_by_python)
     for _ in range(2):
         with sparing_old_objects():
@@ -48,16 +44,14 @@ def test_objects_are_frozen_inside_the_block_only(
         assert garbage.num_frozen == 0
 
 
-def test_an_error_thaws_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_thaws_them_too(monkeypatch):
     garbage = collector(monkeypatch, num_frozen=0)
     with pytest.raises(ValueError, match="inside"), sparing_old_objects():
         raise ValueError("inside")
     assert garbage.num_frozen == 0
 
 
-def test_a_block_within_a_block_leaves_thawing_to_the_outer_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_block_within_a_block_leaves_thawing_to_the_outer_one(monkeypatch):
     garbage = collector(monkeypatch, num_frozen=0)
     with sparing_old_objects():
         with sparing_old_objects():
@@ -67,9 +61,7 @@ def test_a_block_within_a_block_leaves_thawing_to_the_outer_one(
         assert garbage.num_frozen == 1_000, "what it froze itself was taken for the program's"
 
 
-def test_what_the_program_froze_stays_frozen_and_is_counted_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_program_froze_stays_frozen_and_is_counted_once(monkeypatch):
     garbage = collector(monkeypatch, num_frozen=2_000_000)
     for _ in range(100):
         with sparing_old_objects():
@@ -78,12 +70,12 @@ def test_what_the_program_froze_stays_frozen_and_is_counted_once(
     assert garbage.num_counts == 1, "Python counts one by one: 30 ms each time"
 
 
-def test_pythons_collector_has_what_is_asked_of_it() -> None:
+def test_pythons_collector_has_what_is_asked_of_it():
     for name in ("freeze", "unfreeze", "get_freeze_count"):
         assert callable(getattr(gc, name))
 
 
-def test_a_process_forked_inside_the_block_begins_outside_of_it() -> None:
+def test_a_process_forked_inside_the_block_begins_outside_of_it():
     """In a process of its own: here, other tests may have left threads."""
     code = """
 import gc, os, warnings
@@ -105,7 +97,7 @@ raise SystemExit(os.waitstatus_to_exitcode(status))
     assert done.returncode == 0
 
 
-def test_garbage_of_short_rounds_is_collected() -> None:
+def test_garbage_of_short_rounds_is_collected():
     """In a process of its own: here, objects are frozen from the start."""
     code = """
 import weakref

@@ -1,13 +1,10 @@
 """What is installed: versions, packages, dependencies, types, licences, and how it is built."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,35 +16,33 @@ PACKAGES = ("callbacks", "checkpoints", "trainer", "trainer_toolkit")
 
 
 @pytest.fixture(scope="module")
-def project() -> dict[str, Any]:
+def project():
     try:
         reader = importlib.import_module("tomllib")
     except ImportError:
         reader = pytest.importorskip("tomli")
-    found: dict[str, Any] = reader.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return found["project"]  # type: ignore[no-any-return]
+    found = reader.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return found["project"]
 
 
-def test_the_version_is_a_release_number(project: dict[str, Any]) -> None:
+def test_the_version_is_a_release_number(project):
     assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
     assert tuple(map(int, project["version"].split("."))) >= (0, 2, 0)
 
 
-def test_five_packages_are_needed_and_their_lowest_versions_are_stated(
-    project: dict[str, Any],
-) -> None:
+def test_five_packages_are_needed_and_their_lowest_versions_are_stated(project):
     names = [line.partition("==")[0] for line in lowest_versions()]
     assert sorted(names) == ["cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"]
     assert len(project["dependencies"]) == 5
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_package_tells_type_checkers_that_it_has_types(package: str) -> None:
+def test_each_package_tells_type_checkers_that_it_has_types(package):
     assert (ROOT / package / "py.typed").is_file()
     assert "* = py.typed" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
 
 
-def test_what_lies_beside_the_source_is_installed_with_it() -> None:
+def test_what_lies_beside_the_source_is_installed_with_it():
     """Docstrings name the README.md beside them."""
     (line,) = re.findall(r"^\* = (.*)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.M)
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.*")]
@@ -55,9 +50,7 @@ def test_what_lies_beside_the_source_is_installed_with_it() -> None:
     assert {*names, "*.pyi"} == set(line.split(", "))
 
 
-def test_every_extra_is_listed_with_its_packages_licences_and_size(
-    project: dict[str, Any],
-) -> None:
+def test_every_extra_is_listed_with_its_packages_licences_and_size(project):
     page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
     rows = {
         name: line
@@ -74,16 +67,14 @@ def test_every_extra_is_listed_with_its_packages_licences_and_size(
             assert len(rows[name].strip("| ").split(" | ")) == 5, name
 
 
-def test_the_image_copies_what_there_is() -> None:
+def test_the_image_copies_what_there_is():
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert set(PACKAGES) <= set(copied)
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_image_starts_what_is_installed_with_extras_that_there_are(
-    project: dict[str, Any],
-) -> None:
+def test_the_image_starts_what_is_installed_with_extras_that_there_are(project):
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     (entry,) = re.findall(r"^ENTRYPOINT (.*)$", text, flags=re.MULTILINE)
     assert json.loads(entry) == list(project["scripts"])
@@ -97,13 +88,13 @@ def test_the_image_starts_what_is_installed_with_extras_that_there_are(
     assert json.loads(command) == ["--help"]
 
 
-def test_what_the_image_copies_is_not_left_out() -> None:
+def test_what_the_image_copies_is_not_left_out():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     files = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", *PACKAGES)
     assert not any(fnmatch(name, pattern.strip("/")) for name in files for pattern in ignored)
 
 
-def test_the_dev_container_is_set_up_by_a_target_of_the_makefile() -> None:
+def test_the_dev_container_is_set_up_by_a_target_of_the_makefile():
     file = ROOT / ".devcontainer" / "devcontainer.json"
     make, target = json.loads(file.read_text(encoding="utf-8"))["postCreateCommand"].split()
     assert make == "make"

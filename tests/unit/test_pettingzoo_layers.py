@@ -1,12 +1,9 @@
 """The layers around envs of PettingZoo: with our own, and with PettingZoo's if it is installed."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import sys
 import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,10 +30,8 @@ from trainer.testing.multi_agent_replay import random_action
 class AECEnv:
     """Stands for PettingZoo's class of the same name."""
 
-    metadata: dict[str, Any]
-
     @property
-    def unwrapped(self) -> Any:
+    def unwrapped(self):
         return self
 
 
@@ -45,10 +40,10 @@ class ParallelEnv(AECEnv):
 
 
 @pytest.fixture(autouse=True)
-def classes_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def classes_are_there(monkeypatch):
     """Our two classes are what an imported PettingZoo would have."""
     if importlib.util.find_spec("pettingzoo") is None:
-        module: Any = types.ModuleType("pettingzoo.utils.env")
+        module = types.ModuleType("pettingzoo.utils.env")
         module.AECEnv, module.ParallelEnv = AECEnv, ParallelEnv
         monkeypatch.setitem(sys.modules, "pettingzoo.utils.env", module)
         return
@@ -64,22 +59,22 @@ class Nim(AECEnv):
     that has ended gets a turn of its own, in which it does nothing.
     """
 
-    def __init__(self, stones: int = 4) -> None:
+    def __init__(self, stones=4):
         self.possible_agents = ["first", "second"]
         self.metadata = {"name": "nim"}
         self.render_mode = None
         self._stones = stones
-        self.agents: list[str] = []
-        self.paid: list[float] = []
+        self.agents = []
+        self.paid = []
         self.resets = 0
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent):
         return spaces.Discrete(16)
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent):
         return spaces.Discrete(2)
 
-    def reset(self, seed: int | None = None, options: Any = None) -> None:
+    def reset(self, seed=None, options=None):
         self.resets += 1
         self.agents = list(self.possible_agents)
         self.left = self._stones
@@ -92,7 +87,7 @@ class Nim(AECEnv):
             agent: {"action_mask": np.array([1, self.left > 1], np.int8)} for agent in self.agents
         }
 
-    def last(self) -> Any:
+    def last(self):
         agent = self.agent_selection
         return (
             self.left,
@@ -102,7 +97,7 @@ class Nim(AECEnv):
             self.infos[agent],
         )
 
-    def step(self, action: Any) -> None:
+    def step(self, action):
         agent = self.agent_selection
         other = self.possible_agents[agent == "first"]
         self.agent_selection = other
@@ -121,16 +116,16 @@ class Nim(AECEnv):
         for each in self.agents:
             self.infos[each] = {"action_mask": np.array([1, self.left > 1], np.int8)}
 
-    def render(self) -> str:
+    def render(self):
         return f"{self.left} left"
 
-    def close(self) -> None:
+    def close(self):
         self.agents = []
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"left": self.left, "turn": self.agent_selection, "owed": dict(self.owed)}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.left, self.agent_selection = state["left"], state["turn"]
         self.owed = dict(state["owed"])
 
@@ -138,24 +133,24 @@ class Nim(AECEnv):
 class Leaving(ParallelEnv):
     """Agents leave one after the other, in the way that `ways` says; the last info is for all."""
 
-    def __init__(self, ways: dict[str, str] | None = None) -> None:
+    def __init__(self, ways=None):
         self.ways = {"a": "T", "b": "U"} if ways is None else ways
         self.possible_agents = list(self.ways)
         self.metadata = {"name": "leaving"}
-        self.agents: list[str] = []
-        self.asked: list[set[str]] = []
+        self.agents = []
+        self.asked = []
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent):
         return spaces.Box(0.0, 9.0, (1,), np.float32)
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent):
         return spaces.Discrete(3)
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed=None, options=None):
         self.agents, self.steps, self.asked = list(self.possible_agents), 0, []
         return {agent: np.zeros(1, np.float32) for agent in self.agents}, None
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         self.asked.append(set(actions))
         self.steps += 1
         leaving = self.possible_agents[self.steps - 1]
@@ -164,15 +159,15 @@ class Leaving(ParallelEnv):
         truncations = {each: each == leaving and "U" in self.ways[each] for each in present}
         self.agents.remove(leaving)
         seen = {each: np.full(1, self.steps, np.float32) for each in present}
-        infos: Any = {each: {} for each in present}
+        infos = {each: {} for each in present}
         infos["score"] = self.steps
         return seen, dict.fromkeys(present, 1.0), terminations, truncations, infos
 
-    def close(self) -> None:
+    def close(self):
         self.agents = []
 
 
-def test_turns_are_reported_as_they_come() -> None:
+def test_turns_are_reported_as_they_come():
     env = PettingZooEnv(Nim())
     assert env.env.resets == 0  # none in the constructor
     episode = drive(env, checks_of(env), lambda *_: 0)
@@ -187,7 +182,7 @@ def test_turns_are_reported_as_they_come() -> None:
     assert episode.get_return() == math.fsum(env.env.paid)
 
 
-def test_only_the_agent_whose_turn_it_is_may_act() -> None:
+def test_only_the_agent_whose_turn_it_is_may_act():
     env = PettingZooEnv(Nim())
     observations, _ = env.reset()
     assert observations == {"first": 4}
@@ -199,18 +194,18 @@ def test_only_the_agent_whose_turn_it_is_may_act() -> None:
         env.step({"first": 0})
 
 
-def test_masks_in_infos_are_put_beside_the_observation() -> None:
+def test_masks_in_infos_are_put_beside_the_observation():
     env = PettingZooEnv(Nim(), mask_from_infos=True)
     agents = EnvAgents.of(env, name="env")
-    assert agents.observation_spaces["first"]["action_mask"].shape == (2,)  # type: ignore[index]
+    assert agents.observation_spaces["first"]["action_mask"].shape == (2,)
     rng = np.random.default_rng(0)
-    last: dict[Any, Any] = {}
+    last = {}
 
-    def act(agent: Any, _: int) -> Any:
+    def act(agent, _):
         return random_action(agents.action_spaces[agent], last[agent], rng)
 
     class Watching(PettingZooEnv):
-        def _observed(self, agent: Any, observation: Any, info: Any) -> Any:
+        def _observed(self, agent, observation, info):
             last[agent] = super()._observed(agent, observation, info)
             return last[agent]
 
@@ -222,7 +217,7 @@ def test_masks_in_infos_are_put_beside_the_observation() -> None:
     assert seen["observation"] == 7
     assert seen["action_mask"].tolist() == [1, 1]
     wide = Leaving()
-    wide.action_space = lambda agent: spaces.Box(0.0, 1.0)  # type: ignore[method-assign]
+    wide.action_space = lambda agent: spaces.Box(0.0, 1.0)
     with pytest.raises(EnvCreationError, match="masks are for Discrete"):
         ParallelPettingZooEnv(wide, mask_from_infos=True)
 
@@ -231,7 +226,7 @@ def test_masks_in_infos_are_put_beside_the_observation() -> None:
     ("ways", "terminated"),
     [({"a": "T", "b": "T"}, True), ({"a": "T", "b": "U"}, False), ({"a": "U", "b": "U"}, False)],
 )
-def test_agents_that_leave_one_by_one(ways: dict[str, str], terminated: bool) -> None:
+def test_agents_that_leave_one_by_one(ways, terminated):
     env = ParallelPettingZooEnv(Leaving(ways))
     episode = drive(env, checks_of(env), lambda *_: 0)
     assert ends(episode) == ways
@@ -241,18 +236,18 @@ def test_agents_that_leave_one_by_one(ways: dict[str, str], terminated: bool) ->
     assert episode.get_agent_returns() == {"a": 1.0, "b": 2.0}
 
 
-def test_both_flags_count_as_terminated() -> None:
+def test_both_flags_count_as_terminated():
     env = ParallelPettingZooEnv(Leaving({"a": "TU", "b": "T"}))
     episode = drive(env, checks_of(env), lambda *_: 0)
     assert (episode.is_terminated, episode.is_truncated) == (True, False)
 
 
-def test_envs_that_make_up_agents_are_refused() -> None:
+def test_envs_that_make_up_agents_are_refused():
     with pytest.raises(EnvCreationError, match="env leaving has no possible_agents"):
         ParallelPettingZooEnv(Leaving({}))
 
 
-def test_envs_may_be_given_directly() -> None:
+def test_envs_may_be_given_directly():
     made, _ = make_env_factory(lambda: Nim(), {}, source=PROGRAM).make(
         worker_index=0, vector_index=0
     )
@@ -265,13 +260,13 @@ def test_envs_may_be_given_directly() -> None:
     assert as_multi_agent_env(env) is env
 
 
-def test_vector_conversions_are_refused() -> None:
+def test_vector_conversions_are_refused():
     hiding = type("MarkovVectorEnv", (), {"__module__": "supersuit.vector.markov"})
     with pytest.raises(EnvCreationError, match="Leave SuperSuit's vector conversion out"):
         as_multi_agent_env(hiding())
 
 
-def test_what_is_not_of_agents_goes_through() -> None:
+def test_what_is_not_of_agents_goes_through():
     env = PettingZooEnv(Nim())
     env.reset()
     assert env.render() == "4 left"
@@ -282,7 +277,7 @@ def test_what_is_not_of_agents_goes_through() -> None:
     assert ParallelPettingZooEnv(Leaving()).par_env.metadata["name"] == "leaving"
 
 
-def test_the_state_of_an_env_goes_through() -> None:
+def test_the_state_of_an_env_goes_through():
     env, other = PettingZooEnv(Nim()), PettingZooEnv(Nim())
     env.reset()
     env.step({"first": 0})
@@ -296,7 +291,7 @@ def test_the_state_of_an_env_goes_through() -> None:
     assert EnvState.of(ParallelPettingZooEnv(Leaving())) is None  # it has no state to give
 
 
-def test_the_replay_check_finds_what_does_not_repeat() -> None:
+def test_the_replay_check_finds_what_does_not_repeat():
     report = check_replay(Nim)
     assert report.is_exact
     assert (report.num_episodes, report.num_env_steps > 6) == (3, True)
@@ -307,7 +302,7 @@ def test_the_replay_check_finds_what_does_not_repeat() -> None:
 
         drift = 0
 
-        def step(self, actions: Any) -> Any:
+        def step(self, actions):
             seen, *rest = super().step(actions)
             self.drift += 1
             return {
@@ -320,17 +315,17 @@ def test_the_replay_check_finds_what_does_not_repeat() -> None:
         "seed 2, in the same env: observations of env step 1 differ for agent 'a'"
         in report.differences
     )
-    made: list[int] = []
+    made = []
 
     class Restless(Leaving):
         """Who is observed differs from env to env: a later one leaves an agent out."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             made.append(1)
             self.number = len(made)
 
-        def step(self, actions: Any) -> Any:
+        def step(self, actions):
             seen, *rest = super().step(actions)
             return ({} if self.number == 2 and self.steps == 1 else seen), *rest
 
@@ -364,7 +359,7 @@ SLOW = [
 ]
 
 
-def made(module: str, kind: str) -> Any:
+def made(module, kind):
     pytest.importorskip(module.partition(".")[0])
     return getattr(pytest.importorskip(module), kind)
 
@@ -372,7 +367,7 @@ def made(module: str, kind: str) -> Any:
 @pettingzoo
 @pytest.mark.filterwarnings("ignore")  # of the envs' own dependencies
 @pytest.mark.parametrize(("module", "kind"), QUICK)
-def test_envs_of_pettingzoo_replay_exactly(module: str, kind: str) -> None:
+def test_envs_of_pettingzoo_replay_exactly(module, kind):
     assert check_replay(made(module, kind), num_steps=50).differences == ()
 
 
@@ -380,20 +375,18 @@ def test_envs_of_pettingzoo_replay_exactly(module: str, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the envs' own dependencies
 @pytest.mark.parametrize(("module", "kind"), SLOW)
-def test_large_envs_of_pettingzoo_replay_exactly(
-    module: str, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_envs_of_pettingzoo_replay_exactly(module, kind, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert check_replay(made(module, kind), num_steps=100).differences == ()
 
 
 @pettingzoo
-def test_at_once_and_in_turns_are_the_same_game() -> None:
+def test_at_once_and_in_turns_are_the_same_game():
     rps = pytest.importorskip("pettingzoo.classic.rps_v2")
     rng = np.random.default_rng(5)
     moves = {agent: rng.integers(3, size=30) for agent in ("player_0", "player_1")}
 
-    def act(agent: Any, own_step: int) -> Any:
+    def act(agent, own_step):
         return int(moves[agent][own_step])
 
     both = []
@@ -406,17 +399,17 @@ def test_at_once_and_in_turns_are_the_same_game() -> None:
 @pettingzoo
 @pytest.mark.filterwarnings("ignore")  # of the envs' own dependencies
 @pytest.mark.parametrize(("module", "kind"), QUICK)
-def test_no_reward_of_an_env_is_lost(module: str, kind: str) -> None:
+def test_no_reward_of_an_env_is_lost(module, kind):
     inner = made(module, kind)()
     env = as_multi_agent_env(inner)
     agents = EnvAgents.of(env, name="env")
     rng = np.random.default_rng(3)
-    paid: list[float] = []
-    last: dict[Any, Any] = {}
+    paid = []
+    last = {}
     raw = inner.unwrapped
     step = type(raw).step
 
-    def watched(actions: Any) -> Any:
+    def watched(actions):
         is_dead = kind == "env" and actions is None
         answer = step(raw, actions)
         if kind == "env" and not is_dead:
@@ -425,20 +418,20 @@ def test_no_reward_of_an_env_is_lost(module: str, kind: str) -> None:
 
     raw.step = watched
 
-    def act(agent: Any, _: int) -> Any:
+    def act(agent, _):
         return random_action(agents.action_spaces[agent], last[agent], rng)
 
     observed = env._observed
 
-    def keep(agent: Any, observation: Any, info: Any) -> Any:
+    def keep(agent, observation, info):
         last[agent] = observation
         return observed(agent, observation, info)
 
     env._observed = keep
-    earned: list[float] = []
+    earned = []
     outer = env.step
 
-    def counted(actions: Any) -> Any:
+    def counted(actions):
         answer = outer(actions)
         earned.extend(answer[1].values())
         return answer
@@ -451,7 +444,7 @@ def test_no_reward_of_an_env_is_lost(module: str, kind: str) -> None:
 
 @pettingzoo
 @pytest.mark.parametrize("name", ["tictactoe_v3", "connect_four_v3"])
-def test_games_with_masks_have_no_illegal_move(name: str) -> None:
+def test_games_with_masks_have_no_illegal_move(name):
     env = PettingZooEnv(pytest.importorskip(f"pettingzoo.classic.{name}").env())
     agents = EnvAgents.of(env, name="env")
     rng = np.random.default_rng(0)

@@ -1,7 +1,5 @@
 """Data classes as plain data, and back; what is wrong with plain data is named by its place."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any, Literal
@@ -78,11 +76,11 @@ PLAIN = {
 }
 
 
-def without_rows(plain: dict[str, Any]) -> dict[str, Any]:
+def without_rows(plain):
     return {name: part for name, part in plain.items() if name != "rows"}
 
 
-def test_every_field_becomes_plain_and_comes_back() -> None:
+def test_every_field_becomes_plain_and_comes_back():
     plain = to_plain(WHOLE)
     assert without_rows(plain) == PLAIN
     assert plain["rows"] is WHOLE.rows
@@ -94,15 +92,13 @@ def test_every_field_becomes_plain_and_comes_back() -> None:
     assert again.told == "", "it is not kept"
 
 
-def test_arrays_are_kept_as_the_caller_says() -> None:
+def test_arrays_are_kept_as_the_caller_says():
     plain = to_plain(WHOLE, array=np.array)
     assert plain["rows"] is not WHOLE.rows
     assert np.array_equal(plain["rows"], [0.0, 1.0])
 
 
-def test_what_is_rare_is_left_out_while_it_is_the_default_and_all_defaults_if_that_is_wanted() -> (
-    None
-):
+def test_what_is_rare_is_left_out_while_it_is_the_default_and_all_defaults_if_that_is_wanted():
     assert not {"note", "memory", "packed", "told"} & to_plain(Position(1)).keys()
     assert to_plain(Position(1, tasks=(Task(0),)), keeps_defaults=False) == {
         "number": 1,
@@ -135,7 +131,7 @@ def test_what_is_rare_is_left_out_while_it_is_the_default_and_all_defaults_if_th
         ({"name": None}, "['name'] is None"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_place(change: dict[str, Any], problem: str) -> None:
+def test_what_is_wrong_is_named_by_its_place(change, problem):
     found = list(check_of(Position)({**to_plain(WHOLE), **change}, "it"))
     assert [each for each in found if problem in each], found
 
@@ -155,7 +151,7 @@ def test_what_is_wrong_is_named_by_its_place(change: dict[str, Any], problem: st
         st.none() | st.booleans() | st.floats(allow_nan=False),
     )
 )
-def test_any_value_comes_back_with_and_without_defaults(position: Position) -> None:
+def test_any_value_comes_back_with_and_without_defaults(position):
     for keeps in (True, False):
         plain = to_plain(position, keeps_defaults=keeps)
         assert list(check_of(Position, needs_defaults=keeps)(plain)) == []
@@ -166,15 +162,13 @@ def test_any_value_comes_back_with_and_without_defaults(position: Position) -> N
     ("kind", "problem"),
     [(complex, "complex"), (tuple[int, str], "tuple"), (Task | list[int], "several kinds")],
 )
-def test_a_type_without_plain_data_is_refused_when_it_is_first_asked_for(
-    kind: Any, problem: str
-) -> None:
+def test_a_type_without_plain_data_is_refused_when_it_is_first_asked_for(kind, problem):
     made = make_dataclass("Odd", [("value", kind, None)])
     with pytest.raises(TypeError, match=problem):
         to_plain(made())
 
 
-def test_what_two_notes_say_holds_together_and_a_made_default_counts() -> None:
+def test_what_two_notes_say_holds_together_and_a_made_default_counts():
     digit = Annotated[int, Plain(check=Check("a digit", lambda value: value in range(10)))]
     made = make_dataclass(
         "Made",

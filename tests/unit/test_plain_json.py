@@ -1,10 +1,7 @@
 """Plain data comes back from JSON as it was, and nothing else is made of it."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,14 +27,14 @@ _PLAIN = st.recursive(
 
 
 @given(_PLAIN)
-def test_whatever_is_plain_comes_back_as_it_was(value: Any) -> None:
+def test_whatever_is_plain_comes_back_as_it_was(value):
     text = json.dumps(to_json(value), allow_nan=False)
     again = from_json(json.loads(text))
     assert same(again, value)
     assert type(again) is type(value)
 
 
-def test_what_json_has_stands_for_itself() -> None:
+def test_what_json_has_stands_for_itself():
     value = {"a": [1, 2.5, None, True, "text"], "b": {}}
     assert to_json(value) == value
     assert to_json({"a": (1,), "r": range(1, 9, 2), "n": math.inf, 3: "x"}) == {
@@ -52,7 +49,7 @@ def test_what_json_has_stands_for_itself() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.zeros(2), b"x", [print], {"a": {"b": int}}])
-def test_what_is_no_plain_data_is_refused(value: Any) -> None:
+def test_what_is_no_plain_data_is_refused(value):
     with pytest.raises(NotPlainError, match="is no plain data"):
         to_json(value)
 
@@ -70,16 +67,16 @@ def test_what_is_no_plain_data_is_refused(value: Any) -> None:
         {"$other": 1},
     ],
 )
-def test_what_was_never_written_is_refused(tree: Any) -> None:
+def test_what_was_never_written_is_refused(tree):
     with pytest.raises(NotPlainError):
         from_json(tree)
 
 
-def test_objects_have_tags_of_their_callers() -> None:
-    def of_object(value: Any) -> dict[str, Any]:
+def test_objects_have_tags_of_their_callers():
+    def of_object(value):
         return {"$complex": [value.real, value.imag]}
 
-    def of_tag(tag: str, content: Any) -> Any:
+    def of_tag(tag, content):
         assert tag == "$complex"
         return complex(*content)
 

@@ -1,11 +1,7 @@
 """What is told of a process that was lost: where it was, and why it may have ended."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +19,7 @@ from trainer.seeding import Role
 from trainer.testing.envs import CountdownEnv
 
 
-def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> RunnerRecord:
+def place(num_envs=1, role=Role.TRAINING, **values):
     spec = EnvRunnerSpec(
         env_factory=make_env_factory(CountdownEnv, {}, source=PROGRAM),
         table=ModuleTable(ByModule({"default_policy": RLModuleSpec()})),
@@ -40,11 +36,11 @@ def place(num_envs: int = 1, role: Role = Role.TRAINING, **values: Any) -> Runne
     return RunnerRecord(spec, **values)
 
 
-def lost(signals: Any, **how: Any) -> Lost:
+def lost(signals, **how):
     return Lost(-9, num_heartbeats=signals.num_heartbeats, notes=tuple(signals.notes), **how)
 
 
-def test_with_one_sub_env_the_step_is_known() -> None:
+def test_with_one_sub_env_the_step_is_known():
     signals = CallSignals()
     signals.num_heartbeats = 100
     activity = ActivityNotes(signals)
@@ -56,7 +52,7 @@ def test_with_one_sub_env_the_step_is_known() -> None:
     assert post_mortem(lost(signals), place()) == f" (during step(); {expected}, step 8)"
 
 
-def test_with_several_the_episode_begun_last_is_told() -> None:
+def test_with_several_the_episode_begun_last_is_told():
     signals = CallSignals()
     activity = ActivityNotes(signals)
     activity.episode_begins(2, stream=0, number=5, seed=7)
@@ -68,7 +64,7 @@ def test_with_several_the_episode_begun_last_is_told() -> None:
     )
 
 
-def test_if_none_was_begun_those_are_told_that_ran_before() -> None:
+def test_if_none_was_begun_those_are_told_that_ran_before():
     signals = CallSignals()
     ActivityNotes(signals).doing(STEPPING)
     positions = tuple(
@@ -81,13 +77,13 @@ def test_if_none_was_begun_those_are_told_that_ran_before() -> None:
     assert told.count("episode ") == 3
 
 
-def test_nothing_is_told_where_nothing_is_known() -> None:
+def test_nothing_is_told_where_nothing_is_known():
     assert post_mortem(Lost(None, start_error="no memory"), place()) == ""
     assert post_mortem(Lost(-9), place()) == ""
     assert post_mortem(lost(CallSignals()), place()) == ""
 
 
-def test_memory_that_a_crash_wrote_to_does_no_harm() -> None:
+def test_memory_that_a_crash_wrote_to_does_no_harm():
     signals = CallSignals()
     ctypes.memset(ctypes.addressof(signals), 0x7F, ctypes.sizeof(signals))
     assert "the episode begun last" in post_mortem(lost(signals), place(2))
@@ -101,9 +97,7 @@ def test_memory_that_a_crash_wrote_to_does_no_harm() -> None:
         (2, "SIGKILL, out of memory: the kernel counts such a kill"),
     ],
 )
-def test_a_kill_is_explained_as_far_as_the_kernel_tells(
-    num_oom_kills: int | None, expected: str
-) -> None:
+def test_a_kill_is_explained_as_far_as_the_kernel_tells(num_oom_kills, expected):
     assert expected in Lost(-signal.SIGKILL, num_oom_kills=num_oom_kills).describe()
 
 
@@ -116,10 +110,10 @@ def test_a_kill_is_explained_as_far_as_the_kernel_tells(
         ("", None),
     ],
 )
-def test_the_count_of_the_kernel_is_read(text: str, expected: int | None, tmp_path: Path) -> None:
+def test_the_count_of_the_kernel_is_read(text, expected, tmp_path):
     (tmp_path / "vmstat").write_text(text)
     assert num_oom_kills(tmp_path / "vmstat") == expected
 
 
-def test_no_count_is_no_error(tmp_path: Path) -> None:
+def test_no_count_is_no_error(tmp_path):
     assert num_oom_kills(tmp_path / "nothing") is None

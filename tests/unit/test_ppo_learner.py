@@ -1,10 +1,7 @@
 """PPO's learner: it learns, repeats itself bit for bit, and fails as a whole or not at all."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +13,14 @@ from trainer.connectors import Normalization, ObservationEncoder, ObservationNor
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
 from trainer.learners import columns_from_episodes
-from trainer.modules import RLModule, RLModuleSpec
-from trainer.nn import ActionDistribution
+from trainer.modules import RLModuleSpec
 from trainer.seeding import NOISE_DRAWS
-from trainer.types import Array
 
-ACTIONS: dict[str, Any] = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1.0, 1.0, (2,))}
+ACTIONS = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1.0, 1.0, (2,))}
 OBSERVATIONS = spaces.Box(-10.0, 10.0, (2,))
 
 
-def learner(actions: str = "discrete", *, root_seed: int = 3, **settings: Any) -> PPOLearner:
+def learner(actions="discrete", *, root_seed=3, **settings):
     chosen = {"lr": 0.01, "num_epochs": 3, "minibatch_size": 16, **settings}
     return PPOLearner(
         module_spec=RLModuleSpec(
@@ -38,13 +33,11 @@ def learner(actions: str = "discrete", *, root_seed: int = 3, **settings: Any) -
     )
 
 
-def draw_noise(distribution: ActionDistribution, rng: np.random.Generator, rows: int) -> Array:
+def draw_noise(distribution, rng, rows):
     return NOISE_DRAWS[distribution.noise_kind](rng, (rows, distribution.noise_width))
 
 
-def sample(
-    module: RLModule, *, seed: int, chunks: int = 4, steps: int = 10
-) -> list[SingleAgentEpisode]:
+def sample(module, *, seed, chunks=4, steps=10):
     """Plays an env whose reward is 1 for action 1 (or a first dimension above 0), else 0."""
     rng = np.random.default_rng(seed)
     episodes = []
@@ -69,7 +62,7 @@ def sample(
     return episodes
 
 
-def train(subject: PPOLearner, updates: range) -> list[dict[str, float]]:
+def train(subject, updates):
     return [
         subject.update(
             sample(subject.module, seed=number), num_env_steps_sampled_before=40 * number
@@ -78,11 +71,11 @@ def train(subject: PPOLearner, updates: range) -> list[dict[str, float]]:
     ]
 
 
-def flat_bytes(subject: PPOLearner) -> bytes:
+def flat_bytes(subject):
     return subject.module.parameters.flat.tobytes()
 
 
-def test_another_seed_gives_other_minibatches() -> None:
+def test_another_seed_gives_other_minibatches():
     first, second = learner(), learner(root_seed=4)
     second.set_state(first.get_state())
     episodes = sample(first.module, seed=0)
@@ -92,7 +85,7 @@ def test_another_seed_gives_other_minibatches() -> None:
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_a_copied_learner_goes_on_like_the_original(again: Any) -> None:
+def test_a_copied_learner_goes_on_like_the_original(again):
     subject = learner()
     ones = np.ones(2)
     subject.normalize_with(Normalization(ObservationNormalizer(ones, 2.0 * ones, 9.0 * ones)))
@@ -105,10 +98,10 @@ def test_a_copied_learner_goes_on_like_the_original(again: Any) -> None:
 
 
 @pytest.mark.parametrize("actions", ACTIONS)
-def test_updates_raise_the_probability_of_good_actions(actions: str) -> None:
+def test_updates_raise_the_probability_of_good_actions(actions):
     subject = learner(actions, num_epochs=8)
 
-    def mean_reward() -> float:
+    def mean_reward():
         episodes = sample(subject.module, seed=99, chunks=20)
         return float(np.mean([episode.get_rewards() for episode in episodes]))
 
@@ -119,13 +112,13 @@ def test_updates_raise_the_probability_of_good_actions(actions: str) -> None:
     assert mean_reward() > before + 0.25
 
 
-def test_values_approach_the_returns() -> None:
+def test_values_approach_the_returns():
     subject = learner(num_epochs=10, lambda_=1.0, gamma=0.0, lr=0.02)
     metrics = train(subject, range(10))
     assert metrics[-1]["vf_loss"] < 0.5 * metrics[0]["vf_loss"]
 
 
-def test_metrics_are_complete_and_say_what_was_used() -> None:
+def test_metrics_are_complete_and_say_what_was_used():
     subject = learner(entropy_coeff=[[0, 0.1], [80, 0.0]], kl_target=1e6)
     metrics = train(subject, range(1))[0]
     assert set(metrics) == {
@@ -152,27 +145,27 @@ def test_metrics_are_complete_and_say_what_was_used() -> None:
 
 
 @pytest.mark.parametrize(("target", "factor"), [(1e6, 0.5), (1e-9, 1.5)])
-def test_kl_coefficient_follows_its_target(target: float, factor: float) -> None:
+def test_kl_coefficient_follows_its_target(target, factor):
     subject = learner(kl_target=target)
     train(subject, range(1))
     assert subject.kl_coeff == pytest.approx(0.2 * factor)
 
 
-def test_kl_coefficient_stays_within_a_band_around_the_target() -> None:
+def test_kl_coefficient_stays_within_a_band_around_the_target():
     probe = train(learner(kl_coeff=0.5), range(1))[0]["mean_kl_loss"]
     subject = learner(kl_coeff=0.5, kl_target=probe)
     train(subject, range(1))
     assert subject.kl_coeff == 0.5
 
 
-def test_without_kl_loss_there_is_no_coefficient() -> None:
+def test_without_kl_loss_there_is_no_coefficient():
     subject = learner(use_kl_loss=False)
     metrics = train(subject, range(1))[0]
     assert metrics["curr_kl_coeff"] == subject.kl_coeff == 0.0
     assert metrics["mean_kl_loss"] > 0.0
 
 
-def test_without_critic_the_value_network_is_left_alone() -> None:
+def test_without_critic_the_value_network_is_left_alone():
     subject = learner(use_critic=False, use_gae=False)
     before = subject.module.get_state()
     train(subject, range(2))
@@ -181,7 +174,7 @@ def test_without_critic_the_value_network_is_left_alone() -> None:
     assert before["pi/0/kernel"].tobytes() != after["pi/0/kernel"].tobytes()
 
 
-def test_advantages_are_standardized_over_real_steps_only() -> None:
+def test_advantages_are_standardized_over_real_steps_only():
     subject = learner()
     encoder = ObservationEncoder(OBSERVATIONS)
     columns = columns_from_episodes(sample(subject.module, seed=0), encoder=encoder)
@@ -195,7 +188,7 @@ def test_advantages_are_standardized_over_real_steps_only() -> None:
 @pytest.mark.parametrize(
     ("column", "place"), [("rewards", "'advantages'"), ("action_logp", "'action_logp'")]
 )
-def test_update_with_nan_names_it_and_changes_nothing(column: str, place: str) -> None:
+def test_update_with_nan_names_it_and_changes_nothing(column, place):
     subject = learner()
     train(subject, range(1))
     before = copy.deepcopy(subject.get_state())
@@ -215,15 +208,13 @@ def test_update_with_nan_names_it_and_changes_nothing(column: str, place: str) -
     train(subject, range(1, 2))
 
 
-def test_an_update_that_is_interrupted_half_way_never_happened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_that_is_interrupted_half_way_never_happened(monkeypatch):
     subject, other = learner(), learner()
     train(subject, range(1))
     before, apply = encode(subject.get_state()), subject.apply_gradients
-    made: list[object] = []
+    made = []
 
-    def interrupt(**arguments: Any) -> float:
+    def interrupt(**arguments):
         if len(made) == 2:
             raise KeyboardInterrupt
         made.append(apply(**arguments))
@@ -238,7 +229,7 @@ def test_an_update_that_is_interrupted_half_way_never_happened(
     assert subject.num_updates == 2
 
 
-def test_mismatching_states_are_named_and_change_nothing() -> None:
+def test_mismatching_states_are_named_and_change_nothing():
     subject = learner()
     before = flat_bytes(subject)
     state = learner(root_seed=8).get_state()
@@ -254,7 +245,7 @@ def test_mismatching_states_are_named_and_change_nothing() -> None:
     assert flat_bytes(subject) == before
 
 
-def test_value_clipping_can_be_switched_off_in_two_ways() -> None:
+def test_value_clipping_can_be_switched_off_in_two_ways():
     episodes = sample(learner().module, seed=0)
     results = []
     for limit in (None, float("inf"), 1e-3):

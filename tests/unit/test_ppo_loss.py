@@ -1,34 +1,28 @@
 """The PPO loss: values computed by hand, gradients against central differences."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from trainer.algorithms.ppo.ppo import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
-from trainer.nn import ActionDistribution, Categorical, DiagGaussian
+from trainer.algorithms.ppo.ppo import PPOCoefficients, PPOTargets, ppo_loss
+from trainer.nn import Categorical, DiagGaussian
 from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 NOTHING = PPOCoefficients(
     clip_param=0.2, vf_clip_param=math.inf, vf_loss_coeff=0.0, entropy_coeff=0.0, kl_coeff=0.0
 )
 
 
-def two_actions(probabilities: list[float]) -> Array:
+def two_actions(probabilities):
     """Logits of policies that choose action 1 with these probabilities."""
     p = np.array(probabilities)
-    logits: Array = np.log(np.stack([1.0 - p, p], axis=1))
-    return logits
+    return np.log(np.stack([1.0 - p, p], axis=1))
 
 
-def loss_of(
-    now: list[float], before: list[float], advantages: list[float], coefficients: PPOCoefficients
-) -> PPOLoss:
+def loss_of(now, before, advantages, coefficients):
     """Action 1 was chosen everywhere; values are 1, 2, 3 ... and targets 0."""
     categorical = Categorical(2)
     reference = categorical.canonical(two_actions(before))
@@ -38,7 +32,7 @@ def loss_of(
     return ppo_loss(targets, terms=terms, values=values, coefficients=coefficients)
 
 
-def test_surrogate_takes_the_pessimistic_side() -> None:
+def test_surrogate_takes_the_pessimistic_side():
     # ratios 1.1 (inside), 2 and .5 (outside) with advantages of both signs, clip at 0.8 and 1.2
     loss = loss_of(
         [0.55, 0.8, 0.8, 0.2, 0.2], [0.5, 0.4, 0.4, 0.4, 0.4], [1.0, 1.0, -1.0, 1.0, -1.0], NOTHING
@@ -50,7 +44,7 @@ def test_surrogate_takes_the_pessimistic_side() -> None:
     assert has_gradient.tolist() == [True, False, True, True, False]
 
 
-def test_value_loss_is_clipped_and_its_gradient_gone() -> None:
+def test_value_loss_is_clipped_and_its_gradient_gone():
     coefficients = dataclasses.replace(NOTHING, vf_loss_coeff=0.5, vf_clip_param=5.0)
     loss = loss_of([0.5] * 3, [0.5] * 3, [0.0] * 3, coefficients)
     assert loss.vf_loss == pytest.approx((1.0 + 4.0 + 5.0) / 3)
@@ -59,13 +53,13 @@ def test_value_loss_is_clipped_and_its_gradient_gone() -> None:
     np.testing.assert_allclose(loss.d_vf_preds, [1.0 / 3, 2.0 / 3, 0.0])
 
 
-def test_infinite_limit_switches_value_clipping_off() -> None:
+def test_infinite_limit_switches_value_clipping_off():
     loss = loss_of([0.5] * 3, [0.5] * 3, [0.0] * 3, dataclasses.replace(NOTHING, vf_loss_coeff=1.0))
     assert loss.vf_loss == loss.vf_loss_unclipped
     np.testing.assert_allclose(loss.d_vf_preds, [2.0 / 3, 4.0 / 3, 2.0])
 
 
-def test_entropy_and_divergence_have_their_closed_forms() -> None:
+def test_entropy_and_divergence_have_their_closed_forms():
     coefficients = dataclasses.replace(NOTHING, entropy_coeff=0.1, kl_coeff=0.3)
     loss = loss_of([0.75], [0.5], [0.0], coefficients)
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
@@ -75,7 +69,7 @@ def test_entropy_and_divergence_have_their_closed_forms() -> None:
     assert loss.total_loss == pytest.approx(-0.1 * entropy + 0.3 * divergence)
 
 
-def test_clipped_infinite_ratio_has_no_gradient_and_an_unclipped_one_is_seen() -> None:
+def test_clipped_infinite_ratio_has_no_gradient_and_an_unclipped_one_is_seen():
     categorical = Categorical(2)
     terms = categorical.evaluate(two_actions([0.5]), np.array([1]))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -86,7 +80,7 @@ def test_clipped_infinite_ratio_has_no_gradient_and_an_unclipped_one_is_seen() -
             assert np.isfinite(loss.d_action_dist_inputs).all() == is_finite
 
 
-def test_nan_advantage_reaches_the_loss() -> None:
+def test_nan_advantage_reaches_the_loss():
     assert math.isnan(loss_of([0.5], [0.5], [math.nan], NOTHING).total_loss)
 
 
@@ -97,15 +91,13 @@ COEFFICIENTS = {
     "kl": dataclasses.replace(NOTHING, kl_coeff=0.4),
     "all": PPOCoefficients(0.2, 0.5, 0.7, 0.3, 0.4),
 }
-DISTRIBUTIONS: dict[str, ActionDistribution] = {
+DISTRIBUTIONS = {
     "discrete": Categorical(3),
     "box": DiagGaussian((2,)),
 }
 
 
-def example(
-    distribution: ActionDistribution,
-) -> tuple[Array, Array, Array, Array, PPOTargets]:
+def example(distribution):
     """Inputs, values, actions, reference, targets; many ratios and value errors are clipped."""
     rng = np.random.default_rng(6)
     before = 0.5 * rng.standard_normal((12, distribution.num_inputs))
@@ -119,11 +111,11 @@ def example(
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 @pytest.mark.parametrize("part", COEFFICIENTS)
-def test_gradients_agree_with_differences(name: str, part: str) -> None:
+def test_gradients_agree_with_differences(name, part):
     distribution, coefficients = DISTRIBUTIONS[name], COEFFICIENTS[part]
     inputs, values, actions, reference, targets = example(distribution)
 
-    def loss_at(x: Array, v: Array) -> PPOLoss:
+    def loss_at(x, v):
         terms = distribution.evaluate(x, actions, reference=reference)
         return ppo_loss(targets, terms=terms, values=v, coefficients=coefficients)
 
@@ -137,7 +129,7 @@ def test_gradients_agree_with_differences(name: str, part: str) -> None:
     assert 0 < ((values - targets.value_targets) ** 2 > 0.5).sum() < 12, "both regions are tested"
 
 
-def test_float32_in_gives_float32_gradients() -> None:
+def test_float32_in_gives_float32_gradients():
     categorical = Categorical(3)
     inputs, values, actions, reference, targets = example(categorical)
     terms = categorical.evaluate(

@@ -1,7 +1,5 @@
 """What many workers are sent is packed once; machines are told apart by what they compute with."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from dataclasses import replace
@@ -15,12 +13,12 @@ from trainer.actors import registry
 from trainer.errors import ActorNameError
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.machine_facts import MachineFacts, cpu_kinds, facts_of_this_machine
-from trainer.runtime.messages import Published, pack_arguments, published
+from trainer.runtime.messages import pack_arguments, published
 from trainer.runtime.worker import unpack
 from trainer.runtime.worker_pool import WorkerPool
 
 
-def test_a_published_value_arrives_as_the_value_and_is_a_copy_of_its_own() -> None:
+def test_a_published_value_arrives_as_the_value_and_is_a_copy_of_its_own():
     array = np.arange(5)
     packed = pack_arguments("worker", "sample", (published({"a": array}, name="weights"), 1))
     first, number = unpack(packed)
@@ -32,11 +30,11 @@ def test_a_published_value_arrives_as_the_value_and_is_a_copy_of_its_own() -> No
     assert again["a"][0] == 0
 
 
-def test_its_bytes_can_go_beside_the_call_and_other_arrays_stay_in_it() -> None:
+def test_its_bytes_can_go_beside_the_call_and_other_arrays_stay_in_it():
     weights = published(np.arange(1000), name="weights")
-    beside: list[bytes] = []
+    beside = []
 
-    def is_packed(buffer: pickle.PickleBuffer) -> bool:
+    def is_packed(buffer):
         if memoryview(buffer).obj is weights.packed:
             beside.append(weights.packed)
             return False
@@ -53,13 +51,11 @@ def test_its_bytes_can_go_beside_the_call_and_other_arrays_stay_in_it() -> None:
         cloudpickle.loads(packed)  # negative control: it is not in there
 
 
-def test_a_pool_publishes_a_value_once_until_there_is_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[str] = []
+def test_a_pool_publishes_a_value_once_until_there_is_another(monkeypatch):
+    made = []
     publish = LocalEngine.publish
 
-    def count(engine: LocalEngine, value: object, *, name: str) -> Published:
+    def count(engine, value, *, name):
         made.append(name)
         return publish(engine, value, name=name)
 
@@ -73,12 +69,12 @@ def test_a_pool_publishes_a_value_once_until_there_is_another(
     assert made == ["weights", "weights"]
 
 
-def test_what_cannot_be_packed_is_refused_by_name() -> None:
+def test_what_cannot_be_packed_is_refused_by_name():
     with pytest.raises(SerializationError, match=r"weights\['f'\]"):
         published({"f": threading.Lock()}, name="weights")
 
 
-def test_versions_that_differ_are_named_and_kinds_of_cpu_counted() -> None:
+def test_versions_that_differ_are_named_and_kinds_of_cpu_counted():
     here = facts_of_this_machine()
     assert here.differences(here) == []
     there = replace(here, host="b", versions=(*here.versions[:1], ("numpy", "0.1")))
@@ -92,9 +88,7 @@ def test_versions_that_differ_are_named_and_kinds_of_cpu_counted() -> None:
     assert cpu_kinds(machines) == {"Zen": ["a", "c"], "Skylake": ["b"]}
 
 
-def test_in_a_process_of_another_machine_actors_are_refused_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_a_process_of_another_machine_actors_are_refused_with_what_to_do(monkeypatch):
     monkeypatch.setenv(registry.ELSEWHERE_VARIABLE, "")
     of_main_process = registry.ActorRegistry("/nowhere", "")
     registry.join_registry(of_main_process, machine="head-node")

@@ -1,23 +1,19 @@
 """What places do with actors that are gone or stuck; Ray itself is played by an object."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import pickle
 import signal
 import threading
 import weakref
-from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from trainer.errors import EngineError
 from trainer.ray_engine import cluster
-from trainer.ray_engine.engine import Host, RayEngine, RayPlace
+from trainer.ray_engine.engine import Host, RayEngine
 from trainer.ray_engine.place_host import Heartbeat, HostReply
 from trainer.runtime.engine import nothing
 from trainer.runtime.messages import Lost
@@ -34,7 +30,7 @@ class RayError(Exception):
 class Reference:
     """An answer that Ray is to bring."""
 
-    def future(self) -> Future[bytes]:
+    def future(self):
         return Future()
 
 
@@ -46,22 +42,22 @@ class Actor:
         asked: the methods that were called.
     """
 
-    def __init__(self, state: str = "well") -> None:
+    def __init__(self, state="well"):
         self.state = state
-        self.asked: list[str] = []
+        self.asked = []
 
-    def __getattr__(self, method: str) -> Any:
+    def __getattr__(self, method):
         return _Method(self, method)
 
 
 class _Method:
-    def __init__(self, actor: Actor, name: str) -> None:
+    def __init__(self, actor, name):
         self._actor, self._name = actor, name
 
-    def options(self, **_: object) -> _Method:
+    def options(self, **_):
         return self
 
-    def remote(self, *_: object) -> Any:
+    def remote(self, *_):
         self._actor.asked.append(self._name)
         return Reference() if self._name in ("start", "call", "poll", "close") else self._actor
 
@@ -73,20 +69,20 @@ class PlayedRay:
         RayError = RayError
         OutOfMemoryError = MemoryError
 
-    def __init__(self) -> None:
-        self.killed: list[Any] = []
+    def __init__(self):
+        self.killed = []
 
-    def is_initialized(self) -> bool:
+    def is_initialized(self):
         return True
 
-    def wait(self, asked: list[Actor], **_: float) -> tuple[list[Actor], list[Actor]]:
+    def wait(self, asked, **_):
         return [one for one in asked if one.state != "stuck"], []
 
-    def get(self, asked: Actor | list[Actor], **_: float) -> None:
+    def get(self, asked, **_):
         if any(one.state == "gone" for one in (asked if isinstance(asked, list) else [asked])):
             raise RayError
 
-    def kill(self, handle: Actor, **_: bool) -> None:
+    def kill(self, handle, **_):
         self.killed.append(handle)
 
 
@@ -98,40 +94,40 @@ class Engine(RayEngine):
         time_s: what its clock says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.ended: list[Heartbeat] = []
+        self.ended = []
         self.time_s = 0.0
 
-    def now_s(self) -> float:
+    def now_s(self):
         return self.time_s
 
-    def _connect(self) -> None:
+    def _connect(self):
         self.notice_disconnection()
 
-    def _end_processes(self, last: Heartbeat) -> None:
+    def _end_processes(self, last):
         self.ended.append(last)
 
-    def make_host(self, place: RayPlace) -> Host:
+    def make_host(self, place):
         return Host(Actor(), made_for=place.number)
 
-    def give_back(self) -> None:
+    def give_back(self):
         pass
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(monkeypatch):
     """An engine whose Ray is played."""
     monkeypatch.setattr(cluster, "load_ray", PlayedRay)
     connect_to("one cluster", monkeypatch)
     return Engine()
 
 
-def connect_to(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def connect_to(name, monkeypatch):
     monkeypatch.setattr(cluster, "connection", lambda: name)
 
 
-def place_on(engine: Engine, actor: Actor) -> RayPlace:
+def place_on(engine, actor):
     """A place with an idle worker that the actor keeps."""
     place = engine.make_place("env runner 1", arrivals=engine.make_arrivals(), inherit=nothing)
     host = Host(actor, made_for=place.number)
@@ -146,8 +142,8 @@ def place_on(engine: Engine, actor: Actor) -> RayPlace:
     [("well", True, []), ("gone", False, []), ("stuck", False, [_LAST])],
 )
 def test_only_of_an_actor_that_is_stuck_processes_are_ended_by_their_ids(
-    engine: Engine, state: str, is_kept: bool, ended: list[Heartbeat]
-) -> None:
+    engine, state, is_kept, ended
+):
     place = place_on(engine, Actor(state))
     place.kill()
     assert (place.host is not None) == is_kept
@@ -155,7 +151,7 @@ def test_only_of_an_actor_that_is_stuck_processes_are_ended_by_their_ids(
     assert engine.ended == ended
 
 
-def test_an_actor_that_a_neighbour_has_ended_is_not_asked_again(engine: Engine) -> None:
+def test_an_actor_that_a_neighbour_has_ended_is_not_asked_again(engine):
     actor = Actor("stuck")
     place = place_on(engine, actor)
     assert place.host is not None
@@ -164,7 +160,7 @@ def test_an_actor_that_a_neighbour_has_ended_is_not_asked_again(engine: Engine) 
     assert (actor.asked, engine.ended) == ([], [])
 
 
-def test_a_start_does_not_use_an_actor_that_a_neighbour_has_lost(engine: Engine) -> None:
+def test_a_start_does_not_use_an_actor_that_a_neighbour_has_lost(engine):
     lost, neighbour = Actor("gone"), Actor()
     place, beside = place_on(engine, lost), place_on(engine, neighbour)
     assert place.host is not None
@@ -178,8 +174,8 @@ def test_a_start_does_not_use_an_actor_that_a_neighbour_has_lost(engine: Engine)
 @pytest.mark.parametrize("cluster_now", ["", "another cluster"])
 @pytest.mark.parametrize("is_busy", [True, False])
 def test_a_worker_whose_cluster_was_left_is_lost_and_starts_on_the_next_one(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, is_busy: bool, cluster_now: str
-) -> None:
+    engine, monkeypatch, is_busy, cluster_now
+):
     """Calls of Ray's would connect to any cluster there is, and their answers never come."""
     actor = Actor()
     place = place_on(engine, actor)
@@ -210,9 +206,7 @@ def test_a_worker_whose_cluster_was_left_is_lost_and_starts_on_the_next_one(
     assert actor.asked == asked
 
 
-def test_a_place_whose_cluster_was_left_stops_without_asking(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_whose_cluster_was_left_stops_without_asking(engine, monkeypatch):
     actor = Actor()
     place = place_on(engine, actor)
     connect_to("", monkeypatch)
@@ -220,11 +214,9 @@ def test_a_place_whose_cluster_was_left_stops_without_asking(
     assert (actor.asked, place.is_running, place.host) == ([], False, None)
 
 
-def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(engine, monkeypatch):
     """An engine that was given as an object serves the next algorithm, too."""
-    reserved: list[Sequence[RayPlace]] = []
+    reserved = []
     monkeypatch.setattr(cluster, "Reservation", lambda _, places, **__: reserved.append(places))
     ended, place = place_on(engine, Actor()), place_on(engine, Actor())
     ended.stop(grace_s=0.0)
@@ -233,9 +225,7 @@ def test_nothing_is_reserved_for_places_of_an_algorithm_that_has_ended(
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
-    engine: Engine, is_killed: bool
-) -> None:
+def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(engine, is_killed):
     """Else another algorithm may find no room until Python collects garbage."""
     place = place_on(engine, Actor())
     place.submit("sample", ())
@@ -267,10 +257,10 @@ def test_a_place_that_is_dropped_is_gone_at_once_with_what_it_has_reserved(
     ],
 )
 def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_how(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, num_places: int, needs: str
-) -> None:
+    engine, monkeypatch, num_places, needs
+):
     """Else a cluster with four CPUs free has no room for a runner that needs one."""
-    played: Any = PlayedRay()
+    played = PlayedRay()
     played.util = SimpleNamespace(
         placement_group=lambda *_, **__: "group", placement_group_table=lambda _: {}
     )
@@ -284,17 +274,15 @@ def test_an_actor_that_finds_no_room_says_what_else_is_to_be_placed_with_it_and_
     assert f"{needs} Ray cluster has 1 machine with 4 CPU of which 4 free." in why
 
 
-def test_resources_that_ray_has_an_argument_for_are_given_in_it(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resources_that_ray_has_an_argument_for_are_given_in_it(engine, monkeypatch):
     """It refuses them among those that a cluster names."""
-    reserved: list[dict[str, float]] = []
+    reserved = []
 
-    def reserve(bundles: Sequence[dict[str, float]], **_: object) -> str:
+    def reserve(bundles, **_):
         reserved.extend(bundles)
         return "group"
 
-    played: Any = SimpleNamespace(
+    played = SimpleNamespace(
         placement_group=reserve,
         scheduling_strategies=SimpleNamespace(
             PlacementGroupSchedulingStrategy=lambda group, **_: group
@@ -323,19 +311,14 @@ def test_resources_that_ray_has_an_argument_for_are_given_in_it(
         ({"slot": 2.0, "GPU": 1.0}, {"slot": 1.0}, "has 1 slot, 0 GPU. Connect to a cluster"),
     ],
 )
-def test_a_local_cluster_that_is_given_resources_has_them(
-    monkeypatch: pytest.MonkeyPatch,
-    needs: dict[str, float],
-    total: dict[str, float],
-    told: str | None,
-) -> None:
-    played: Any = PlayedRay()
+def test_a_local_cluster_that_is_given_resources_has_them(monkeypatch, needs, total, told):
+    played = PlayedRay()
     played.cluster_resources = lambda: {"CPU": 1.0, **total}
     monkeypatch.setattr(cluster, "load_ray", lambda: played)
     monkeypatch.setattr(cluster, "connect", lambda *_, **__: None)
     monkeypatch.setattr(cluster, "is_own", lambda: True)
     connect_to("one cluster", monkeypatch)
-    reserved: list[Any] = []
+    reserved = []
     played.util = SimpleNamespace(placement_group=lambda *given, **_: reserved.append(given))
     engine = RayEngine(num_cpus=4.0, resources=needs)
     with pytest.raises(EngineError, match=told) if told else contextlib.nullcontext():
@@ -345,22 +328,18 @@ def test_a_local_cluster_that_is_given_resources_has_them(
     assert reserved == ([] if told else [([needs],)])
 
 
-def test_what_ray_is_given_back_is_not_waited_for_in_the_thread_that_collects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_ray_is_given_back_is_not_waited_for_in_the_thread_that_collects(monkeypatch):
     """It may be Ray's own, without which Ray answers nothing."""
-    threads: list[int] = []
-    played: Any = PlayedRay()
+    threads = []
+    played = PlayedRay()
     played.util = SimpleNamespace(
         placement_group=lambda *_, **__: "group",
         remove_placement_group=lambda _: threads.append(threading.get_ident()),
     )
     connect_to("one cluster", monkeypatch)
 
-    def drop(*, in_thread: bool) -> int:
-        reservations: list[Any] = [
-            cluster.Reservation(played, [], needs={"CPU": 1.0}, strategy="PACK")
-        ]
+    def drop(*, in_thread):
+        reservations = [cluster.Reservation(played, [], needs={"CPU": 1.0}, strategy="PACK")]
         dropping = threading.Thread(target=reservations.clear)
         (dropping.run if not in_thread else dropping.start)()
         assert wait_until(lambda: bool(threads))
@@ -373,9 +352,7 @@ def test_what_ray_is_given_back_is_not_waited_for_in_the_thread_that_collects(
     assert drop(in_thread=True) not in threads
 
 
-def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_of_them(monkeypatch):
     """Not one that the user has started after shutting that down."""
     played = PlayedCluster()
     monkeypatch.setattr(cluster, "load_ray", lambda: played)
@@ -397,9 +374,7 @@ def test_only_the_cluster_that_engines_have_started_is_shut_down_with_the_last_o
     assert played.is_initialized()
 
 
-def test_an_interrupt_waits_until_a_cluster_is_started_that_can_be_shut_down(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_waits_until_a_cluster_is_started_that_can_be_shut_down(monkeypatch):
     """Ray that is interrupted in between may end the process."""
     played = PlayedCluster(is_interrupted=True)
     monkeypatch.setattr(cluster, "load_ray", lambda: played)
@@ -414,25 +389,25 @@ def test_an_interrupt_waits_until_a_cluster_is_started_that_can_be_shut_down(
 class PlayedCluster:
     """The part of Ray that connects and disconnects."""
 
-    def __init__(self, *, is_interrupted: bool = False) -> None:
+    def __init__(self, *, is_interrupted=False):
         self._is_interrupted = is_interrupted
         self._num_started = 0
         self._is_connected = False
         no_client = SimpleNamespace(is_connected=lambda: False)
         self.util = SimpleNamespace(client=SimpleNamespace(ray=no_client))
 
-    def is_initialized(self) -> bool:
+    def is_initialized(self):
         return self._is_connected
 
-    def init(self, **_: object) -> None:
+    def init(self, **_):
         if self._is_interrupted:
             signal.raise_signal(signal.SIGINT)
         self._num_started += 1
         self._is_connected = True
 
-    def shutdown(self) -> None:
+    def shutdown(self):
         self._is_connected = False
 
-    def get_runtime_context(self) -> Any:
+    def get_runtime_context(self):
         node = f"node {self._num_started}"
         return SimpleNamespace(get_node_id=lambda: node, get_job_id=lambda: "01000000")

@@ -1,10 +1,8 @@
 """What the Ray actor of a place does with its worker process; without Ray."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -15,8 +13,7 @@ from trainer.runtime.local_engine import LocalEngine
 class ProcessInPlace:
     """A local place without a process: counts the workers that were started and are there."""
 
-    def __init__(self) -> None:
-        self.kept: KeptPlace
+    def __init__(self):
         self.is_replaced_meanwhile = False
         self.is_running = False
         self.owes_answer = self.has_answer = False
@@ -24,27 +21,27 @@ class ProcessInPlace:
         self.notes = ()
         self.pid = None
 
-    def start(self, _: bytes) -> None:
+    def start(self, _):
         self.is_running = True
 
-    def kill(self) -> None:
+    def kill(self):
         self.is_running = False
 
-    def request_close(self) -> None:
+    def request_close(self):
         assert self.is_running
 
-    def await_close(self, _: float) -> None:
+    def await_close(self, _):
         if self.is_replaced_meanwhile:
             self.kept.kill(1)
             self.kept.start(2, b"", None)
 
-    def stop(self, grace_s: float) -> None:
+    def stop(self, grace_s):
         self.request_close()
         self.await_close(grace_s)
         self.kill()
 
 
-def kept_place() -> tuple[KeptPlace, ProcessInPlace]:
+def kept_place():
     """A place whose worker was started by call 1."""
     process = ProcessInPlace()
     engine = SimpleNamespace(
@@ -59,20 +56,20 @@ def kept_place() -> tuple[KeptPlace, ProcessInPlace]:
     return kept, process
 
 
-def test_a_close_ends_the_worker_it_was_asked_for() -> None:
+def test_a_close_ends_the_worker_it_was_asked_for():
     kept, process = kept_place()
     kept.close(1, 1.0)
     assert not process.is_running
 
 
-def test_a_close_spares_the_worker_that_was_started_while_it_waited() -> None:
+def test_a_close_spares_the_worker_that_was_started_while_it_waited():
     kept, process = kept_place()
     process.is_replaced_meanwhile = True
     kept.close(1, 1.0)
     assert process.is_running
 
 
-def test_a_close_does_nothing_once_something_else_was_asked() -> None:
+def test_a_close_does_nothing_once_something_else_was_asked():
     kept, process = kept_place()
     kept.start(2, b"", None)
     kept.close(1, 1.0)
@@ -80,10 +77,8 @@ def test_a_close_does_nothing_once_something_else_was_asked() -> None:
 
 
 @pytest.mark.parametrize("private", [{}, {"_private": SimpleNamespace()}])
-def test_a_ray_without_its_private_prefix_only_loses_the_names_before_lines(
-    private: dict[str, Any],
-) -> None:
-    host: Any = PlaceHost.__new__(PlaceHost)  # the constructor asks Ray for its node
+def test_a_ray_without_its_private_prefix_only_loses_the_names_before_lines(private):
+    host = PlaceHost.__new__(PlaceHost)  # the constructor asks Ray for its node
     host._names = ["env runner 1"]
     host._ray = SimpleNamespace(**private)
     host._send_name("env runner 2")

@@ -1,12 +1,9 @@
 """Periodic and best checkpoints in the background: what stays, what is remembered if saves fail."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,9 +24,7 @@ scores = st.lists(
 """The mean return of each iteration, and whether the save fails that it may begin."""
 
 
-def play(
-    directory: Path, given_: Scores, *, keep: int, background: bool, heard_at_once: bool = True
-) -> SteeredAlgorithm:
+def play(directory, given_, *, keep, background, heard_at_once=True):
     algorithm = SteeredAlgorithm(
         BestCheckpoint(directory, keep=keep, background=background, on_error="warn")
     )
@@ -43,7 +38,7 @@ def play(
     return algorithm
 
 
-def listed(directory: Path) -> list[str]:
+def listed(directory):
     """What `best.json` lists."""
     file = directory / "best.json"
     if not file.exists():
@@ -53,9 +48,7 @@ def listed(directory: Path) -> list[str]:
 
 @settings(max_examples=15)
 @given(given_=scores, keep=st.integers(1, 3))
-def test_failures_that_are_heard_at_once_end_as_those_of_blocking_saves(
-    given_: Scores, keep: int
-) -> None:
+def test_failures_that_are_heard_at_once_end_as_those_of_blocking_saves(given_, keep):
     ends = []
     for background in (False, True):
         with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +59,7 @@ def test_failures_that_are_heard_at_once_end_as_those_of_blocking_saves(
 
 
 @given(given_=scores, keep=st.integers(1, 3))
-def test_whenever_failures_are_heard_what_is_remembered_is_there(given_: Scores, keep: int) -> None:
+def test_whenever_failures_are_heard_what_is_remembered_is_there(given_, keep):
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder).resolve()
         algorithm = play(directory, given_, keep=keep, background=True, heard_at_once=False)
@@ -76,7 +69,7 @@ def test_whenever_failures_are_heard_what_is_remembered_is_there(given_: Scores,
         assert values == sorted(values, reverse=True)
 
 
-def test_the_older_one_goes_when_the_new_one_is_there(tmp_path: Path) -> None:
+def test_the_older_one_goes_when_the_new_one_is_there(tmp_path):
     algorithm = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path, every=1, keep_last=1, background=True)
     )
@@ -89,7 +82,7 @@ def test_the_older_one_goes_when_the_new_one_is_there(tmp_path: Path) -> None:
     assert names(tmp_path) == ["000003"]
 
 
-def test_the_list_of_the_best_never_names_one_that_is_not_there(tmp_path: Path) -> None:
+def test_the_list_of_the_best_never_names_one_that_is_not_there(tmp_path):
     algorithm = SteeredAlgorithm(BestCheckpoint(tmp_path, background=True))
     algorithm.tell(mean=1.0)
     algorithm.tell(mean=2.0)
@@ -98,7 +91,7 @@ def test_the_list_of_the_best_never_names_one_that_is_not_there(tmp_path: Path) 
     assert names(tmp_path) == listed(tmp_path) == ["000002"]
 
 
-def test_a_failure_is_heard_before_the_next_save_and_is_in_it(tmp_path: Path) -> None:
+def test_a_failure_is_heard_before_the_next_save_and_is_in_it(tmp_path):
     algorithm = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path / "a", every=2, background=True, on_error="warn"),
         PeriodicCheckpoint(tmp_path / "b", every=3),
@@ -115,8 +108,8 @@ def test_a_failure_is_heard_before_the_next_save_and_is_in_it(tmp_path: Path) ->
     assert saved_state(tmp_path / "a" / "000004", 0) == {"num_failed_saves": 1, "is_overdue": False}
 
 
-def test_a_failure_is_raised_to_no_other_callback(tmp_path: Path) -> None:
-    raising: Any = PeriodicCheckpoint(tmp_path / "a", every=2, background=True)
+def test_a_failure_is_raised_to_no_other_callback(tmp_path):
+    raising = PeriodicCheckpoint(tmp_path / "a", every=2, background=True)
     counting = PeriodicCheckpoint(tmp_path / "b", every=3, on_error="warn")
     algorithm = SteeredAlgorithm(raising, counting)
     algorithm.num_failures_to_come = 1
@@ -126,7 +119,7 @@ def test_a_failure_is_raised_to_no_other_callback(tmp_path: Path) -> None:
     assert algorithm.callbacks.objects[1].num_failed_saves == 0
 
 
-def test_a_failure_heard_by_the_next_save_asks_for_no_other(tmp_path: Path) -> None:
+def test_a_failure_heard_by_the_next_save_asks_for_no_other(tmp_path):
     algorithm = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path, every=2, background=True, on_error="warn")
     )

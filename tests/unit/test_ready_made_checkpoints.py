@@ -1,7 +1,5 @@
 """Periodic and best checkpoints: which are saved, which stay, what a failed save does."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
@@ -9,7 +7,6 @@ import math
 import pickle
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,15 +30,15 @@ EVALUATION = "evaluation/env_runners/episode_return_mean"
 COUNT = "num_failed_saves_lifetime"
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     return sorted(path.name for path in directory.iterdir() if path.is_dir())
 
 
-def tell_loaded(algorithm: SteeredAlgorithm) -> None:
+def tell_loaded(algorithm):
     algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
 
 
-def saved_state(path: Path, index: int) -> Any:
+def saved_state(path, index):
     """The state of the callback at this place, as a checkpoint holds it."""
     return read_checkpoint(path).components["callbacks"]["objects"][index]["state"]
 
@@ -49,20 +46,20 @@ def saved_state(path: Path, index: int) -> Any:
 class ChangesLate(RLlibCallback):
     """Changes by a function that another one gives, without a phase."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.num_changes = 0
 
-    def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, **_):
         algorithm.after_train_result(lambda _: algorithm.after_train_result(self._change))
 
-    def _change(self, _: Any) -> None:
+    def _change(self, _):
         self.num_changes += 1
 
 
 @pytest.mark.parametrize(("index", "num_changes"), [(0, 1), (1, 0)])
 def test_what_a_callback_before_it_changes_late_is_in_the_best_checkpoint(
-    index: int, num_changes: int, tmp_path: Path
-) -> None:
+    index, num_changes, tmp_path
+):
     best = BestCheckpoint(tmp_path, metric=RETURN, mode="max")
     callbacks = [ChangesLate, best] if index == 0 else [best, ChangesLate]
     algorithm = SteeredAlgorithm(*callbacks)
@@ -83,15 +80,13 @@ def test_what_a_callback_before_it_changes_late_is_in_the_best_checkpoint(
         (7, "iterations", []),
     ],
 )
-def test_saves_whenever_a_multiple_is_passed(
-    every: float, unit: Any, expected: list[str], tmp_path: Path
-) -> None:
+def test_saves_whenever_a_multiple_is_passed(every, unit, expected, tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=every, unit=unit))
     algorithm.tell_returns([1.0] * 6)
     assert algorithm.saved == expected
 
 
-def test_a_restored_run_keeps_the_distance(tmp_path: Path) -> None:
+def test_a_restored_run_keeps_the_distance(tmp_path):
     restored = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=4))
     restored.training_iteration = 6  # whatever the callback remembers: it is new
     restored.tell_returns([1.0] * 3)
@@ -99,9 +94,7 @@ def test_a_restored_run_keeps_the_distance(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_end", [True, False])
-def test_the_end_of_a_run_is_saved_whatever_the_order_of_callbacks(
-    at_end: bool, tmp_path: Path
-) -> None:
+def test_the_end_of_a_run_is_saved_whatever_the_order_of_callbacks(at_end, tmp_path):
     saving = PeriodicCheckpoint(tmp_path, every=10, at_end=at_end)
     for callbacks in (
         [saving, EarlyStopping(max_iterations=3)],
@@ -113,13 +106,13 @@ def test_the_end_of_a_run_is_saved_whatever_the_order_of_callbacks(
         assert len(algorithm.saved) == at_end
 
 
-def test_only_the_newest_stay(tmp_path: Path) -> None:
+def test_only_the_newest_stay(tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "new", every=1, keep_last=2))
     algorithm.tell_returns([1.0] * 5)
     assert names(tmp_path / "new") == ["000004", "000005"]
 
 
-def test_what_the_user_saves_there_stays_and_does_not_count(tmp_path: Path) -> None:
+def test_what_the_user_saves_there_stays_and_does_not_count(tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1, keep_last=1))
     algorithm.tell()
     algorithm.save_to_path(tmp_path / "mine")
@@ -128,9 +121,7 @@ def test_what_the_user_saves_there_stays_and_does_not_count(tmp_path: Path) -> N
     assert names(tmp_path) == ["000003", "mine", "notes"]
 
 
-def test_later_checkpoints_neither_count_nor_go_and_are_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_later_checkpoints_neither_count_nor_go_and_are_told_once(tmp_path, caplog):
     SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1)).tell_returns([1.0] * 9)
     for name in ("000001", "000002", "000003"):
         (tmp_path / name).rename(tmp_path / f"old-{name}")
@@ -146,14 +137,12 @@ def test_later_checkpoints_neither_count_nor_go_and_are_told_once(
 
 
 @pytest.mark.parametrize("kind", [PeriodicCheckpoint, BestCheckpoint])
-def test_a_new_run_sets_the_checkpoints_of_an_older_one_aside(
-    kind: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def run(directory: Path, means: list[float]) -> None:
+def test_a_new_run_sets_the_checkpoints_of_an_older_one_aside(kind, tmp_path, caplog):
+    def run(directory, means):
         count = {"every": 1, "keep_last": 2} if kind is PeriodicCheckpoint else {"keep": 2}
         SteeredAlgorithm(kind(directory, **count)).tell_returns(means)
 
-    def contents(directory: Path) -> dict[str, bytes]:
+    def contents(directory):
         found = directory.rglob("*")
         return {str(f.relative_to(directory)): f.read_bytes() for f in found if f.is_file()}
 
@@ -172,15 +161,13 @@ def test_a_new_run_sets_the_checkpoints_of_an_older_one_aside(
     assert [record.message.count("of another run") for record in caplog.records] == [1, 1]
 
 
-def test_an_older_run_that_cannot_be_set_aside_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_run_that_cannot_be_set_aside_is_not_replaced(tmp_path, monkeypatch):
     SteeredAlgorithm(PeriodicCheckpoint(tmp_path / "a", every=1)).tell_returns([1.0] * 2)
     again = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path / "a", every=1, keep_last=1, on_error="warn")
     )
 
-    def refuse(self: Path, target: Any) -> Path:
+    def refuse(self, target):
         raise PermissionError(13, "no renaming here")
 
     with monkeypatch.context() as patch:
@@ -193,7 +180,7 @@ def test_an_older_run_that_cannot_be_set_aside_is_not_replaced(
     assert names(tmp_path / "a-set-aside-2") == ["000001", "000002"]
 
 
-def test_a_checkpoint_saved_before_one_that_was_overdue_asks_for_no_other(tmp_path: Path) -> None:
+def test_a_checkpoint_saved_before_one_that_was_overdue_asks_for_no_other(tmp_path):
     algorithm = SteeredAlgorithm(
         BestCheckpoint(tmp_path / "best", on_error="warn"),
         PeriodicCheckpoint(tmp_path / "last", every=2, on_error="warn"),
@@ -213,7 +200,7 @@ def test_a_checkpoint_saved_before_one_that_was_overdue_asks_for_no_other(tmp_pa
 # ---- best: which
 
 
-def test_saves_only_what_is_better(tmp_path: Path) -> None:
+def test_saves_only_what_is_better(tmp_path):
     algorithm = SteeredAlgorithm(BestCheckpoint(tmp_path))
     algorithm.tell_returns([math.nan, 1.0, 3.0, 3.0, 2.0, math.nan, math.inf, 4.0, 1.0])
     assert algorithm.saved == ["000002", "000003", "000008"]
@@ -221,7 +208,7 @@ def test_saves_only_what_is_better(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) == tmp_path / "000008"
 
 
-def test_the_scores_are_listed_best_first(tmp_path: Path) -> None:
+def test_the_scores_are_listed_best_first(tmp_path):
     algorithm = SteeredAlgorithm(BestCheckpoint(tmp_path, metric="loss", mode="min", keep=2))
     for loss in (3.0, 1.0, 2.0, 5.0):
         algorithm.tell(loss=loss)
@@ -238,9 +225,7 @@ def test_the_scores_are_listed_best_first(tmp_path: Path) -> None:
     keep=st.integers(1, 3),
     mode=st.sampled_from(["max", "min"]),
 )
-def test_the_best_so_far_are_there_after_every_iteration(
-    scores: list[float], keep: int, mode: Any
-) -> None:
+def test_the_best_so_far_are_there_after_every_iteration(scores, keep, mode):
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder).resolve()
         algorithm = SteeredAlgorithm(BestCheckpoint(directory, keep=keep, mode=mode))
@@ -252,10 +237,10 @@ def test_the_best_so_far_are_there_after_every_iteration(
             assert names(directory) == expected
 
 
-def test_only_fresh_evaluations_are_scores(tmp_path: Path) -> None:
+def test_only_fresh_evaluations_are_scores(tmp_path):
     algorithm = SteeredAlgorithm(BestCheckpoint(tmp_path, metric=EVALUATION), evaluation_interval=2)
 
-    def evaluation(at: int, mean: float) -> dict[str, Any]:
+    def evaluation(at, mean):
         runners = {"episode_return_mean": mean, "num_episodes": 4}
         return {"evaluated_at_iteration": at, "env_runners": runners}
 
@@ -266,7 +251,7 @@ def test_only_fresh_evaluations_are_scores(tmp_path: Path) -> None:
     assert algorithm.saved == ["000002", "000004"]
 
 
-def test_scores_survive_a_restore(tmp_path: Path) -> None:
+def test_scores_survive_a_restore(tmp_path):
     first = SteeredAlgorithm(BestCheckpoint(tmp_path, keep=2))
     first.tell_returns([5.0, 3.0, 4.0])
     first.is_stopped = True
@@ -287,9 +272,7 @@ def test_scores_survive_a_restore(tmp_path: Path) -> None:
         ("lost", {"000004": -1.0}, ["000001", "000003", "000004"]),
     ],
 )
-def test_a_config_given_anew_may_keep_fewer_or_by_another_metric(
-    metric: str, scores: dict[str, float], stay: list[str], tmp_path: Path
-) -> None:
+def test_a_config_given_anew_may_keep_fewer_or_by_another_metric(metric, scores, stay, tmp_path):
     first = SteeredAlgorithm(BestCheckpoint(tmp_path, keep=2))
     first.tell_returns([5.0, 3.0, 4.0])
     first.is_stopped = True
@@ -303,7 +286,7 @@ def test_a_config_given_anew_may_keep_fewer_or_by_another_metric(
     assert names(tmp_path) == stay
 
 
-def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path: Path) -> None:
+def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path):
     donor = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=3))
     donor.tell_returns([7.0, 8.0, 9.0])
     SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2)).tell_returns([1.0, 3.0, 2.0])
@@ -318,13 +301,11 @@ def test_a_checkpoint_of_its_own_is_not_listed_with_a_donors_score(tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_clone_judges_by_what_it_saved_itself_also_after_an_undone_iteration(
-    seed: int, tmp_path: Path
-) -> None:
-    donor: Any = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=2))
+def test_a_clone_judges_by_what_it_saved_itself_also_after_an_undone_iteration(seed, tmp_path):
+    donor = SteeredAlgorithm(BestCheckpoint(tmp_path / "donor", keep=2))
     donor.tell_returns([7.0, 8.0, 9.0])
     SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2)).tell_returns([1.0, 3.0, 2.0, 6.0])
-    clone: Any = SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2))
+    clone = SteeredAlgorithm(BestCheckpoint(tmp_path / "own", keep=2))
     clone.callbacks.set_state(saved_state_of_chain(tmp_path / "donor" / "000003"))
     clone.root_seed = 1
     tell_loaded(clone)
@@ -338,11 +319,11 @@ def test_a_clone_judges_by_what_it_saved_itself_also_after_an_undone_iteration(
     assert list(clone.first.scores.values()) == ([9.0, 8.0] if seed == 1 else [3.0, 2.5])
 
 
-def saved_state_of_chain(path: Path) -> Any:
+def saved_state_of_chain(path):
     return read_checkpoint(path).components["callbacks"]
 
 
-def test_a_checkpoint_holds_its_own_score_and_what_later_callbacks_decided(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_its_own_score_and_what_later_callbacks_decided(tmp_path):
     callbacks = [BestCheckpoint(tmp_path), EarlyStopping(patience=9)]
     SteeredAlgorithm(*callbacks).tell_returns([1.0, 2.0])
     state = [saved_state(tmp_path / "000002", index) for index in (0, 1)]
@@ -350,14 +331,14 @@ def test_a_checkpoint_holds_its_own_score_and_what_later_callbacks_decided(tmp_p
     assert state[1]["plateau"] == {"best": 2.0, "num_values_without_progress": 0}
 
 
-def test_the_directory_is_not_taken_from_the_restored_state(tmp_path: Path) -> None:
+def test_the_directory_is_not_taken_from_the_restored_state(tmp_path):
     for kind in (BestCheckpoint, PeriodicCheckpoint):
         first, second = (SteeredAlgorithm(kind(tmp_path / name)) for name in ("a", "b"))
         second.callbacks.set_state(first.callbacks.get_state())
         assert second.first.directory.path == (tmp_path / "b").resolve()
 
 
-def test_relative_paths_are_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_resolved_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     callback = PeriodicCheckpoint("runs", every=1)
     (tmp_path / "elsewhere").mkdir()
@@ -370,16 +351,14 @@ def test_relative_paths_are_resolved_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("error", [OSError(28, "full"), CheckpointWriteError("x"), StateError("y")])
-def test_a_failed_save_raises(error: Exception, tmp_path: Path) -> None:
+def test_a_failed_save_raises(error, tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1))
     algorithm.num_failures_to_come, algorithm.failure = 1, error
     with pytest.raises(type(error)):
         algorithm.tell()
 
 
-def test_a_failed_save_is_told_once_counted_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_save_is_told_once_counted_and_tried_again(tmp_path, caplog):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=2, on_error="warn"))
     algorithm.num_failures_to_come = 2
     results = algorithm.tell_returns([1.0] * 6)
@@ -388,7 +367,7 @@ def test_a_failed_save_is_told_once_counted_and_tried_again(
     assert [record.message.count("no space left") for record in caplog.records] == [1]
 
 
-def test_another_cause_is_told_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_cause_is_told_as_well(tmp_path, caplog):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1, on_error="warn"))
     for error in (OSError(28, "full"), OSError(13, "denied"), StateError("open file")):
         algorithm.num_failures_to_come, algorithm.failure = 2, error
@@ -396,7 +375,7 @@ def test_another_cause_is_told_as_well(tmp_path: Path, caplog: pytest.LogCapture
     assert len(caplog.records) == 3
 
 
-def test_failures_of_all_saving_callbacks_are_counted_together(tmp_path: Path) -> None:
+def test_failures_of_all_saving_callbacks_are_counted_together(tmp_path):
     algorithm = SteeredAlgorithm(
         PeriodicCheckpoint(tmp_path / "a", every=1, on_error="warn"),
         BestCheckpoint(tmp_path / "b", on_error="warn"),
@@ -412,13 +391,13 @@ def test_failures_of_all_saving_callbacks_are_counted_together(tmp_path: Path) -
     assert restored.tell()["fault_tolerance"][COUNT] == 2
 
 
-def test_a_section_that_a_callback_replaced_is_left_alone(tmp_path: Path) -> None:
+def test_a_section_that_a_callback_replaced_is_left_alone(tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1))
     assert algorithm.tell({**result_of(1), "fault_tolerance": "mine"})["fault_tolerance"] == "mine"
     assert algorithm.saved == ["000001"]
 
 
-def test_a_score_that_could_not_be_saved_is_no_score(tmp_path: Path) -> None:
+def test_a_score_that_could_not_be_saved_is_no_score(tmp_path):
     algorithm = SteeredAlgorithm(BestCheckpoint(tmp_path, on_error="warn"))
     algorithm.tell(mean=1.0)
     algorithm.num_failures_to_come = 1
@@ -427,7 +406,7 @@ def test_a_score_that_could_not_be_saved_is_no_score(tmp_path: Path) -> None:
     assert names(tmp_path) == ["000003"]
 
 
-def test_an_error_of_a_listener_to_saving_is_never_swallowed(tmp_path: Path) -> None:
+def test_an_error_of_a_listener_to_saving_is_never_swallowed(tmp_path):
     algorithm = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1, on_error="warn"))
     algorithm.num_failures_to_come = 1
     algorithm.failure = CallbackError("Mine.on_checkpoint_saved", "on_checkpoint_saved")
@@ -435,7 +414,7 @@ def test_an_error_of_a_listener_to_saving_is_never_swallowed(tmp_path: Path) -> 
         algorithm.tell()
 
 
-def test_what_the_guard_found_is_not_saved(tmp_path: Path) -> None:
+def test_what_the_guard_found_is_not_saved(tmp_path):
     algorithm = SteeredAlgorithm(
         BestCheckpoint(tmp_path / "best"),
         PeriodicCheckpoint(tmp_path / "last", every=1),
@@ -468,14 +447,14 @@ def test_what_the_guard_found_is_not_saved(tmp_path: Path) -> None:
         (BestCheckpoint, {"metric": None}, "`metric=None` is no path of a metric"),
     ],
 )
-def test_misuse_is_refused_at_once(kind: Any, arguments: dict[str, Any], text: str) -> None:
+def test_misuse_is_refused_at_once(kind, arguments, text):
     with pytest.raises(CallbackConfigError) as caught:
         kind(**{"directory": "runs", **arguments})
     assert text in str(caught.value)
     assert str(caught.value).count(kind.__name__) == len(caught.value.problems)
 
 
-def test_two_in_one_directory_are_refused(tmp_path: Path) -> None:
+def test_two_in_one_directory_are_refused(tmp_path):
     callbacks = [PeriodicCheckpoint(tmp_path / "x"), BestCheckpoint(tmp_path / "y" / ".." / "x")]
     for given_ in (callbacks, [make_multi_callbacks(callbacks)]):
         with pytest.raises(CallbackError, match="save to the same directory"):
@@ -484,27 +463,25 @@ def test_two_in_one_directory_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [PeriodicCheckpoint, BestCheckpoint])
-def test_patterns_can_be_copied_and_sent(kind: Any, tmp_path: Path) -> None:
+def test_patterns_can_be_copied_and_sent(kind, tmp_path):
     for copied in (copy.deepcopy(kind(tmp_path)), pickle.loads(pickle.dumps(kind(tmp_path)))):
         assert copied.get_state() == kind(tmp_path).get_state()
         assert copied.directory.path == tmp_path.resolve()
 
 
 @pytest.mark.parametrize("best_is_first", [True, False])
-def test_the_best_one_is_there_before_the_periodic_one_says_so(
-    best_is_first: bool, tmp_path: Path
-) -> None:
+def test_the_best_one_is_there_before_the_periodic_one_says_so(best_is_first, tmp_path):
     """Or a process that is killed between the two would go on without the best one."""
     periodic = PeriodicCheckpoint(tmp_path / "periodic", every=1)
     best = BestCheckpoint(tmp_path / "best")
     algorithm = SteeredAlgorithm(*([best, periodic] if best_is_first else [periodic, best]))
-    saved: list[str] = []
+    saved = []
     save = algorithm.save_to_path
 
-    def note(path: Any = None, **how: Any) -> str:
+    def note(path=None, **how):
         saved.append(f"{path.parent.name}/{path.name}")
         return save(path, **how)
 
-    algorithm.save_to_path = note  # type: ignore[method-assign]
+    algorithm.save_to_path = note
     algorithm.tell_returns([1.0, 2.0])
     assert saved == ["best/000001", "periodic/000001", "best/000002", "periodic/000002"]

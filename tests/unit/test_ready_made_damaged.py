@@ -1,10 +1,6 @@
 """A damaged checkpoint where one is to be saved is replaced; files of others never are."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +10,7 @@ from tests.saved_files import files_of
 from tests.steered_algorithm import SteeredAlgorithm
 
 
-def saver(kind: Any, folder: Path) -> SteeredAlgorithm:
+def saver(kind, folder):
     every = {"every": 1} if kind is PeriodicCheckpoint else {"keep": 9}
     algorithm = SteeredAlgorithm(kind(folder, **every))
     algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
@@ -25,9 +21,7 @@ def saver(kind: Any, folder: Path) -> SteeredAlgorithm:
 @pytest.mark.parametrize(
     "manifest", [None, b"", b"{", b'{"format": "x"}', b'{"format": "local-trainer-checkpoint"}']
 )
-def test_a_damaged_one_is_replaced(
-    kind: Any, manifest: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_one_is_replaced(kind, manifest, tmp_path, caplog):
     saver(kind, tmp_path).tell()
     file = tmp_path / "000001" / "manifest.json"
     file.unlink() if manifest is None else file.write_bytes(manifest)
@@ -39,9 +33,7 @@ def test_a_damaged_one_is_replaced(
     assert [text for text in caplog.messages if "Left out" not in text] == []
 
 
-def test_the_list_says_what_is_wrong_with_a_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_list_says_what_is_wrong_with_a_file(tmp_path, caplog):
     saver(PeriodicCheckpoint, tmp_path).tell()
     file = next(files_of(tmp_path / "000001").glob("*.state"))
     size = len(file.read_bytes())

@@ -1,10 +1,7 @@
 """The guard against NaN and infinity: what it finds, what is no alarm, what happens then."""
 
-from __future__ import annotations
-
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +10,14 @@ from callbacks import CallbackConfigError, NonFiniteError, NonFiniteGuard
 from tests.steered_algorithm import SteeredAlgorithm
 
 
-def found(algorithm: SteeredAlgorithm, **changes: Any) -> tuple[str, ...]:
+def found(algorithm, **changes):
     """The places that the guard names."""
     with pytest.raises(NonFiniteError) as caught:
         algorithm.tell(**changes)
     return caught.value.places
 
 
-def test_a_learner_metric_is_named_by_its_path() -> None:
+def test_a_learner_metric_is_named_by_its_path():
     learners = {"default_policy": {"total_loss": math.nan, "entropy": 0.1, "kl": -math.inf}}
     assert found(SteeredAlgorithm(NonFiniteGuard()), learners=learners) == (
         "learners/default_policy/total_loss is nan",
@@ -28,27 +25,25 @@ def test_a_learner_metric_is_named_by_its_path() -> None:
     )
 
 
-def test_weights_are_named_with_number_and_first_place() -> None:
+def test_weights_are_named_with_number_and_first_place():
     algorithm = SteeredAlgorithm(NonFiniteGuard)
     algorithm.tell()
     algorithm.weights["default_policy"]["pi"][1, 0:2] = [math.inf, math.nan]
     assert found(algorithm) == ("weights/default_policy/pi: 2 of 6 numbers, first inf at [1, 0]",)
 
 
-def test_a_return_that_is_nan_is_an_alarm_only_after_an_episode_ended() -> None:
+def test_a_return_that_is_nan_is_an_alarm_only_after_an_episode_ended():
     algorithm = SteeredAlgorithm(NonFiniteGuard())
     algorithm.tell(mean=math.nan, episodes_per_iteration=0)
     assert found(algorithm, mean=math.nan) == ("env_runners/episode_return_mean is nan",)
 
 
-def test_an_infinite_return_is_always_an_alarm() -> None:
+def test_an_infinite_return_is_always_an_alarm():
     assert found(SteeredAlgorithm(NonFiniteGuard()), mean=math.inf, episodes_per_iteration=0)
 
 
 @pytest.mark.parametrize(("num_episodes", "is_alarm"), [(0, False), (3, True)])
-def test_an_evaluation_in_which_no_episode_ended_is_no_alarm(
-    num_episodes: int, is_alarm: bool
-) -> None:
+def test_an_evaluation_in_which_no_episode_ended_is_no_alarm(num_episodes, is_alarm):
     runners = {"episode_return_mean": math.nan, "num_episodes": num_episodes}
     algorithm = SteeredAlgorithm(NonFiniteGuard())
     if is_alarm:
@@ -57,19 +52,19 @@ def test_an_evaluation_in_which_no_episode_ended_is_no_alarm(
         algorithm.tell(evaluation={"env_runners": runners})
 
 
-def test_named_metrics_may_be_numbers_arrays_and_lists() -> None:
+def test_named_metrics_may_be_numbers_arrays_and_lists():
     algorithm = SteeredAlgorithm(NonFiniteGuard(["a", "b/c", "d"]))
     algorithm.tell(a=1.0, b={"c": np.zeros(2)}, d=[1, 2])
     places = found(algorithm, a=math.nan, b={"c": np.array([0.0, math.nan])}, d=[1, math.inf])
     assert places == ("a is nan", "b/c: 1 of 2 numbers, first nan at [1]", "d/1 is inf")
 
 
-def test_metrics_that_nobody_named_are_not_looked_at() -> None:
+def test_metrics_that_nobody_named_are_not_looked_at():
     result = SteeredAlgorithm(NonFiniteGuard([])).tell(mine=math.nan, mean=math.nan)
     assert "non_finite" not in result
 
 
-def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not() -> None:
+def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not():
     with pytest.raises(CallbackConfigError, match="no metric 'env_runners/episode_retrun_mean'"):
         SteeredAlgorithm(NonFiniteGuard(["env_runners/episode_retrun_mean"])).tell()
     first = SteeredAlgorithm(NonFiniteGuard(["mine"]))
@@ -79,14 +74,14 @@ def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not() -> None:
     restored.tell()
 
 
-def test_integers_and_words_are_no_alarm() -> None:
+def test_integers_and_words_are_no_alarm():
     algorithm = SteeredAlgorithm(NonFiniteGuard())
     algorithm.weights["default_policy"]["steps"] = np.array([1, 2])
     result = algorithm.tell(learners={"default_policy": {"name": "nan", "updates": 3, "on": True}})
     assert "non_finite" not in result
 
 
-def test_stopping_marks_the_result_instead_of_raising() -> None:
+def test_stopping_marks_the_result_instead_of_raising():
     algorithm = SteeredAlgorithm(NonFiniteGuard(on_found="stop"))
     assert "non_finite" not in algorithm.tell()
     result = algorithm.tell(learners={"p": {"loss": math.nan}})
@@ -95,7 +90,7 @@ def test_stopping_marks_the_result_instead_of_raising() -> None:
     assert "learners/p/loss is nan" in result["stop_reason"]
 
 
-def test_the_error_says_what_the_algorithm_holds_and_names_ten_places_at_most() -> None:
+def test_the_error_says_what_the_algorithm_holds_and_names_ten_places_at_most():
     learners = {"p": {f"m{index}": math.nan for index in range(12)}}
     with pytest.raises(NonFiniteError) as caught:
         SteeredAlgorithm(NonFiniteGuard()).tell(learners=learners)
@@ -116,6 +111,6 @@ def test_the_error_says_what_the_algorithm_holds_and_names_ten_places_at_most() 
         ({"on_found": "warn"}, "`on_found='warn'` must be one of 'raise', 'stop'"),
     ],
 )
-def test_misuse_is_refused_at_once(arguments: dict[str, Any], text: str) -> None:
+def test_misuse_is_refused_at_once(arguments, text):
     with pytest.raises(CallbackConfigError, match=text):
         NonFiniteGuard(**arguments)

@@ -1,10 +1,7 @@
 """Metrics named by paths: found, told apart from misspelt ones, and counted in all units."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ EVALUATION = f"evaluation/{RETURN}"
 
 
 @pytest.mark.parametrize("kind", [dict, ResultDict])
-def test_a_path_leads_into_nested_results(kind: Any) -> None:
+def test_a_path_leads_into_nested_results(kind):
     result = kind(result_of(3, mean=2.5))
     assert value_at(result, RETURN) == 2.5
     assert value_at(result, "training_iteration") == 3
@@ -28,7 +25,7 @@ def test_a_path_leads_into_nested_results(kind: Any) -> None:
     assert value_at(result, "training_iteration/deeper") is None
 
 
-def test_old_keys_are_understood_where_the_result_does() -> None:
+def test_old_keys_are_understood_where_the_result_does():
     assert value_at(ResultDict(result_of(1, mean=2.5)), "episode_reward_mean") == 2.5
 
 
@@ -39,11 +36,11 @@ def test_old_keys_are_understood_where_the_result_does() -> None:
         (True, None), (np.True_, None), ("3", None), (None, None), ({"a": 1}, None),
     ],
 )  # fmt: skip
-def test_only_finite_numbers_are_numbers(value: Any, number: float | None) -> None:
+def test_only_finite_numbers_are_numbers(value, number):
     assert number_at({"x": value}, "x") == number
 
 
-def test_numbers_are_listed_by_path_without_the_config() -> None:
+def test_numbers_are_listed_by_path_without_the_config():
     tree = {"a": {"b": 1, "c": "no"}, "config": {"lr": 1.0}, "d": np.float64(2.0)}
     assert list(numbers_in(tree)) == [("a/b", 1.0), ("d", 2.0)]
 
@@ -51,39 +48,39 @@ def test_numbers_are_listed_by_path_without_the_config() -> None:
 # ---- present, not yet, misspelt
 
 
-def test_a_misspelt_metric_is_an_error_that_names_the_nearest() -> None:
+def test_a_misspelt_metric_is_an_error_that_names_the_nearest():
     with pytest.raises(CallbackConfigError, match="nearest ones are 'env_runners/episode_return"):
         WatchedMetric("env_runners/epsode_return_mean").read(result_of(1))
     with pytest.raises(CallbackConfigError, match="'env_runners/episode_return_mean'"):
         WatchedMetric("episode_return_mean").read(result_of(1))
 
 
-def test_what_is_no_number_is_an_error() -> None:
+def test_what_is_no_number_is_an_error():
     with pytest.raises(CallbackConfigError, match="'env_runners' is a dict"):
         WatchedMetric("env_runners").read(result_of(1))
 
 
-def test_before_any_episode_ended_a_metric_may_be_absent() -> None:
+def test_before_any_episode_ended_a_metric_may_be_absent():
     metric = WatchedMetric("env_runners/mine")
     assert metric.read(result_of(1, episodes_per_iteration=0)) is None
     with pytest.raises(CallbackConfigError, match="although episodes have ended"):
         metric.read(result_of(2))
 
 
-def test_a_metric_that_was_there_once_may_be_absent_later() -> None:
+def test_a_metric_that_was_there_once_may_be_absent_later():
     metric = WatchedMetric("mine")
     assert metric.read(result_of(1, mine=2.0)) == 2.0
     assert metric.read(result_of(2)) is None
 
 
-def test_a_metric_that_is_nan_was_not_measured() -> None:
+def test_a_metric_that_is_nan_was_not_measured():
     metric = WatchedMetric("mine")
     assert metric.read(result_of(1, mine=math.nan)) is None
     assert metric.was_found
     assert metric.read(result_of(2, mine=math.inf)) is None
 
 
-def evaluated(iteration: int, *, at: int, **more: Any) -> dict[str, Any]:
+def evaluated(iteration, *, at, **more):
     evaluation = {
         "evaluated_at_iteration": at,
         "env_runners": {"episode_return_mean": 7.0, "num_episodes": 4, **more},
@@ -91,20 +88,20 @@ def evaluated(iteration: int, *, at: int, **more: Any) -> dict[str, Any]:
     return result_of(iteration, evaluation=evaluation)
 
 
-def test_only_a_fresh_evaluation_counts() -> None:
+def test_only_a_fresh_evaluation_counts():
     metric, config = WatchedMetric(EVALUATION), SimpleNamespace(evaluation_interval=2)
     assert metric.read(result_of(1), config=config) is None
     assert metric.read(evaluated(2, at=2), config=config) == 7.0
     assert metric.read(evaluated(3, at=2), config=config) is None
 
 
-def test_waiting_for_an_evaluation_that_never_comes_is_an_error() -> None:
+def test_waiting_for_an_evaluation_that_never_comes_is_an_error():
     config = SimpleNamespace(evaluation_interval=None)
     with pytest.raises(CallbackConfigError, match="`evaluation_interval` is not set"):
         WatchedMetric(EVALUATION).read(result_of(1), config=config)
 
 
-def test_a_misspelt_metric_of_an_evaluation_is_an_error_at_the_first_fresh_one() -> None:
+def test_a_misspelt_metric_of_an_evaluation_is_an_error_at_the_first_fresh_one():
     metric, config = WatchedMetric(f"{EVALUATION}_"), SimpleNamespace(evaluation_interval=2)
     assert metric.read(result_of(1), config=config) is None
     assert metric.read(evaluated(2, at=2, num_episodes=0), config=config) is None
@@ -119,7 +116,7 @@ def test_a_misspelt_metric_of_an_evaluation_is_an_error_at_the_first_fresh_one()
     ("unit", "now", "before"),
     [("iterations", 3, 2), ("env_steps", 300, 200), ("episodes", 15, 10), ("seconds", 6, 4)],
 )
-def test_counts_are_known_at_both_ends_of_an_iteration(unit: str, now: int, before: int) -> None:
+def test_counts_are_known_at_both_ends_of_an_iteration(unit, now, before):
     count = COUNTS[unit]
     assert (count.now(result_of(3)), count.before(result_of(3))) == (now, before)
 
@@ -127,9 +124,7 @@ def test_counts_are_known_at_both_ends_of_an_iteration(unit: str, now: int, befo
 @pytest.mark.parametrize(
     ("every", "passed"), [(100, [1, 2, 3, 4, 5]), (250, [3, 5]), (1000, []), (33, [1, 2, 3, 4, 5])]
 )
-def test_a_multiple_is_passed_in_the_iteration_that_reaches_it(
-    every: int, passed: list[int]
-) -> None:
+def test_a_multiple_is_passed_in_the_iteration_that_reaches_it(every, passed):
     steps = COUNTS["env_steps"]
     found = [i for i in range(1, 6) if steps.has_passed_multiple(result_of(i), every)]
     assert found == passed

@@ -1,7 +1,5 @@
 """Progress lines: what they say, how long still, and that no terminal can stop a run."""
 
-from __future__ import annotations
-
 import atexit
 import copy
 import io
@@ -22,14 +20,14 @@ from callbacks.ready_made.stopping import StopCriteria
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
 
-def last_column(criteria: StopCriteria, *, elapsed_s: float = 2.0, iterations: int = 2) -> str:
+def last_column(criteria, *, elapsed_s=2.0, iterations=2):
     lines = ProgressLines(criteria)
     for iteration in range(1, iterations + 1):
         line = lines.line(result_of(iteration), elapsed_s=elapsed_s)
     return line.rpartition(" │ ")[2]
 
 
-def test_a_line_says_how_far_how_fast_how_good_how_long() -> None:
+def test_a_line_says_how_far_how_fast_how_good_how_long():
     lines = ProgressLines(StopCriteria(max_iterations=12))
     assert lines.line(result_of(2, mean=20.25, steps_per_iteration=5000), elapsed_s=4.0) == (
         "iter    2 │     10,000 steps │   1,250 steps/s │ return   20.2 │     10 episodes │ 0:04 │ "
@@ -37,7 +35,7 @@ def test_a_line_says_how_far_how_fast_how_good_how_long() -> None:
     )
 
 
-def test_a_return_that_is_not_known_yet_is_a_dash() -> None:
+def test_a_return_that_is_not_known_yet_is_a_dash():
     line = ProgressLines(StopCriteria()).line(result_of(1, mean=math.nan), elapsed_s=0.0)
     assert "return      – │" in line
     assert " 0 steps/s" in line
@@ -57,14 +55,12 @@ def test_a_return_that_is_not_known_yet_is_a_dash() -> None:
         ({}, "no end set"),
     ],
 )
-def test_the_time_that_remains_follows_from_the_first_budget_to_end(
-    budget: dict[str, Any], remaining: str
-) -> None:
+def test_the_time_that_remains_follows_from_the_first_budget_to_end(budget, remaining):
     # 3 seconds per iteration of 100 steps, 5 episodes and 2 seconds of training; 2 are done.
     assert last_column(StopCriteria(**budget), elapsed_s=3.0) == remaining
 
 
-def test_a_run_that_goes_on_elsewhere_is_timed_anew() -> None:
+def test_a_run_that_goes_on_elsewhere_is_timed_anew():
     lines = ProgressLines(StopCriteria(max_iterations=20))
     lines.line(result_of(10), elapsed_s=100.0)
     assert lines.line(result_of(5), elapsed_s=2.0).endswith("ETA 0:30")
@@ -73,14 +69,14 @@ def test_a_run_that_goes_on_elsewhere_is_timed_anew() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")]
 )
-def test_durations_are_written_as_on_a_clock(seconds: float, text: str) -> None:
+def test_durations_are_written_as_on_a_clock(seconds, text):
     assert duration(seconds) == text
 
 
 # ---- the callback
 
 
-def printed(*callbacks: Any, iterations: int = 2, **arguments: Any) -> list[str]:
+def printed(*callbacks, iterations=2, **arguments):
     stream = io.StringIO()
     printer = ProgressPrinter(stream=stream, **arguments)
     algorithm = SteeredAlgorithm(printer, *callbacks)
@@ -88,7 +84,7 @@ def printed(*callbacks: Any, iterations: int = 2, **arguments: Any) -> list[str]
     return stream.getvalue().splitlines()
 
 
-def test_prints_a_line_per_iteration_with_the_time_between_them() -> None:
+def test_prints_a_line_per_iteration_with_the_time_between_them():
     times = iter([10.0, 15.0, 25.0])
     lines = printed(iterations=3, max_iterations=8, clock=lambda: next(times))
     rates = [line.split(" │ ")[2].strip() for line in lines]
@@ -96,7 +92,7 @@ def test_prints_a_line_per_iteration_with_the_time_between_them() -> None:
     assert lines[2].endswith("ETA 0:28")  # (2 + 5 + 10) / 3 · 5
 
 
-def test_budgets_of_early_stopping_are_known_and_its_reason_is_printed() -> None:
+def test_budgets_of_early_stopping_are_known_and_its_reason_is_printed():
     stopping = EarlyStopping(max_iterations=2)
     for beside in (stopping, make_multi_callbacks([stopping])):
         lines = printed(beside, clock=lambda: 0.0)
@@ -105,12 +101,12 @@ def test_budgets_of_early_stopping_are_known_and_its_reason_is_printed() -> None
     assert "ETA" in printed(stopping, max_env_steps=1000)[0]
 
 
-def test_without_a_stream_it_prints_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_stream_it_prints_to_standard_output(capsys):
     SteeredAlgorithm(ProgressPrinter).tell()
     assert capsys.readouterr().out.count("iter    1 │") == 1
 
 
-def test_copies_share_the_stream_and_what_is_sent_away_has_none() -> None:
+def test_copies_share_the_stream_and_what_is_sent_away_has_none():
     stream = io.StringIO()
     printer = ProgressPrinter(stream=stream, max_iterations=5)
     SteeredAlgorithm(copy.deepcopy(printer)).tell()
@@ -128,7 +124,7 @@ def test_copies_share_the_stream_and_what_is_sent_away_has_none() -> None:
         ({"live": "yes"}, "`live='yes'` is neither True, False nor None"),
     ],
 )
-def test_misuse_is_refused_at_once(arguments: dict[str, Any], text: str) -> None:
+def test_misuse_is_refused_at_once(arguments, text):
     with pytest.raises(CallbackConfigError, match=text):
         ProgressPrinter(**arguments)
 
@@ -137,20 +133,18 @@ def test_misuse_is_refused_at_once(arguments: dict[str, Any], text: str) -> None
 
 
 class FailingStream(io.StringIO):
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error):
         super().__init__()
         self.error = error
         self.num_calls = 0
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         self.num_calls += 1
         raise self.error
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), KeyError("of a user")])
-def test_a_stream_that_fails_is_told_once_and_left_alone(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stream_that_fails_is_told_once_and_left_alone(error, caplog):
     stream = FailingStream(error)
     output = LineOutput(stream)
     with caplog.at_level(logging.WARNING):
@@ -161,12 +155,12 @@ def test_a_stream_that_fails_is_told_once_and_left_alone(
     assert type(error).__name__ in caplog.text
 
 
-def test_a_broken_pipe_stops_no_training() -> None:
+def test_a_broken_pipe_stops_no_training():
     printer = ProgressPrinter(stream=FailingStream(BrokenPipeError()))
     assert len(SteeredAlgorithm(printer).tell_returns([1.0] * 2)) == 2
 
 
-def test_a_result_without_its_time_stops_no_training() -> None:
+def test_a_result_without_its_time_stops_no_training():
     stream = io.StringIO()
     result = result_of(1)
     del result["time_this_iter_s"]
@@ -174,9 +168,7 @@ def test_a_result_without_its_time_stops_no_training() -> None:
     assert stream.getvalue().startswith("iter    1 │")
 
 
-def test_a_closed_stream_and_a_missing_console_are_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_closed_stream_and_a_missing_console_are_no_error(monkeypatch):
     stream = io.StringIO()
     stream.close()
     LineOutput(stream).write("line")
@@ -184,14 +176,14 @@ def test_a_closed_stream_and_a_missing_console_are_no_error(
     LineOutput().write("line")
 
 
-def test_characters_that_the_stream_lacks_are_replaced() -> None:
+def test_characters_that_the_stream_lacks_are_replaced():
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     LineOutput(stream).write("a │ b")
     assert raw.getvalue() == b"a ? b\n"
 
 
-def test_a_line_from_a_signal_handler_inside_another_is_dropped_alone() -> None:
+def test_a_line_from_a_signal_handler_inside_another_is_dropped_alone():
     stream = FailingStream(RuntimeError("reentrant call"))
     output = LineOutput(cast(Any, stream))
     output.write("line")
@@ -205,18 +197,18 @@ def test_a_line_from_a_signal_handler_inside_another_is_dropped_alone() -> None:
 class Screen:
     """A surface that remembers what was drawn."""
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.texts: list[str] = []
+    def __init__(self, *, fails=False):
+        self.texts = []
         self.is_closed = False
         self._fails = fails
         self.surface = Surface(self.take, self.end)
 
-    def take(self, text: str) -> None:
+    def take(self, text):
         self.texts.append(text)
         if self._fails:
             raise OSError("the terminal is gone")
 
-    def end(self) -> None:
+    def end(self):
         self.is_closed = True
 
 
@@ -231,13 +223,11 @@ class Screen:
         ([-1.0, 5.0, -1.0], 1, "▅"),
     ],
 )
-def test_a_sparkline_shows_the_course_of_numbers(
-    values: list[float], width: int, bars: str
-) -> None:
+def test_a_sparkline_shows_the_course_of_numbers(values, width, bars):
     assert sparkline(values, width=width) == bars
 
 
-def shown(results: list[Any], *, times: list[float]) -> list[str]:
+def shown(results, *, times):
     screen, clock = Screen(), iter(times)
     progress = TrainingProgress(
         StopCriteria(max_iterations=12),
@@ -253,9 +243,7 @@ def shown(results: list[Any], *, times: list[float]) -> list[str]:
     return screen.texts
 
 
-def test_the_block_has_rate_time_left_the_course_of_returns_and_faults(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_block_has_rate_time_left_the_course_of_returns_and_faults(monkeypatch):
     monkeypatch.setenv("COLUMNS", "121")
     second = result_of(2, mean=30.0)
     second["fault_tolerance"] = {
@@ -278,15 +266,13 @@ def test_the_block_has_rate_time_left_the_course_of_returns_and_faults(
     assert "no episode has ended yet" in narrow
 
 
-def test_results_that_come_fast_are_drawn_now_and_then_and_the_last_one_always() -> None:
+def test_results_that_come_fast_are_drawn_now_and_then_and_the_last_one_always():
     results = [result_of(number) for number in range(1, 5)]
     texts = shown(results, times=[0.0, 0.0, 0.1, 0.6, 0.6, 0.7, 0.7])
     assert [text.splitlines()[1][:9] for text in texts] == ["iter    1", "iter    3", "iter    4"]
 
 
-def test_a_terminal_that_goes_away_is_told_once_and_disturbs_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_terminal_that_goes_away_is_told_once_and_disturbs_nothing(caplog):
     screen = Screen(fails=True)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -296,16 +282,16 @@ def test_a_terminal_that_goes_away_is_told_once_and_disturbs_nothing(
     assert len(caplog.records) == 1
 
 
-def test_there_is_no_surface_where_nobody_looks() -> None:
+def test_there_is_no_surface_where_nobody_looks():
     assert live_surface() is None  # the output of tests is captured
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_rich_redraws_the_block_in_place_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rich_redraws_the_block_in_place_at_a_terminal(monkeypatch):
     pytest.importorskip("rich")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -323,15 +309,15 @@ def test_rich_redraws_the_block_in_place_at_a_terminal(monkeypatch: pytest.Monke
     assert again.rstrip().endswith("\x1b[?25h"), "the cursor is there again"
 
 
-def test_a_notebook_updates_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_updates_one_cell(monkeypatch):
     class ZMQInteractiveShell:
         pass
 
-    updates: list[str] = []
+    updates = []
     handle = SimpleNamespace(update=lambda data, raw: updates.append(data["text/plain"]))
-    shown_cells: list[Any] = []
+    shown_cells = []
 
-    def display(data: Any, *, raw: bool, display_id: bool) -> Any:
+    def display(data, *, raw, display_id):
         shown_cells.append(data)
         return handle
 
@@ -346,9 +332,7 @@ def test_a_notebook_updates_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "returns  ▁▅█" in updates[-1]
 
 
-def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(monkeypatch):
     pytest.importorskip("rich")
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
@@ -364,9 +348,7 @@ def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(
     assert lines.getvalue().startswith("iter    1 │"), "lines, unless it is asked to"
 
 
-def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(monkeypatch):
     screen, at_exit = Screen(), list[Any]()
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(atexit, "unregister", at_exit.remove)
@@ -383,6 +365,6 @@ def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(
 
 
 @pytest.mark.parametrize("live", [0, 1, 1.0, "yes"])
-def test_live_is_a_truth_value_or_none(live: Any) -> None:
+def test_live_is_a_truth_value_or_none(live):
     with pytest.raises(CallbackConfigError, match="live"):
         ProgressPrinter(live=live)

@@ -1,9 +1,5 @@
 """What comes out of a replay buffer, compared with a plain list of all steps."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,24 +26,20 @@ ENOUGH = 500
 """So many draws miss one of at most 12 rows with a probability below 10⁻¹⁷."""
 
 
-def filled(
-    buffer_class: type[ReplayBuffer], capacity: int, kind: str, adds: list[list[Piece]]
-) -> tuple[ReplayBuffer, World]:
+def filled(buffer_class, capacity, kind, adds):
     buffer, world = buffer_class(capacity), World(kind)
     for pieces in adds:
         buffer.add(world.play(pieces))
     return buffer, world
 
 
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(7)
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
-def test_every_sample_is_what_was_played(
-    buffer_class: type[ReplayBuffer], kind: str, capacity: int, adds: Any, n_step: int
-) -> None:
+def test_every_sample_is_what_was_played(buffer_class, kind, capacity, adds, n_step):
     buffer, world = filled(buffer_class, capacity, kind, adds)
     stored = world.steps[-capacity:]
     assert buffer.num_added == len(world.steps)
@@ -64,9 +56,7 @@ def test_every_sample_is_what_was_played(
 
 
 @given(st.integers(1, 12), ADDS, st.integers(1, 5), st.integers(0, 4))
-def test_a_range_of_steps_gives_one_of_its_lengths(
-    capacity: int, adds: Any, low: int, more: int
-) -> None:
+def test_a_range_of_steps_gives_one_of_its_lengths(capacity, adds, low, more):
     buffer, world = filled(ReplayBuffer, capacity, "vector", [*adds, [Piece(0, 1)]])
     high = low + more
     batch = buffer.sample(50, rng=rng(), n_step=(low, high), gamma=0.9)
@@ -79,9 +69,7 @@ def test_a_range_of_steps_gives_one_of_its_lengths(
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 12), ADDS, st.integers(1, 5))
-def test_a_sequence_is_what_was_played_and_then_zeros(
-    kind: str, capacity: int, adds: Any, length: int
-) -> None:
+def test_a_sequence_is_what_was_played_and_then_zeros(kind, capacity, adds, length):
     buffer, world = filled(ReplayBuffer, capacity, kind, [*adds, [Piece(0, 1)]])
     batch = buffer.sample_sequences(20, length=length, rng=rng())
     for index in range(20):
@@ -102,8 +90,8 @@ def test_a_sequence_is_what_was_played_and_then_zeros(
                 assert batch.rows[index, step] == -1
 
 
-def _step_of(batch: Any, index: int, step: int) -> tuple[Any, ...]:
-    def at(tree: Any) -> Any:
+def _step_of(batch, index, step):
+    def at(tree):
         if isinstance(tree, dict):
             return {key: at(part) for key, part in tree.items()}
         return tuple(map(at, tree)) if isinstance(tree, tuple) else tree[index, step]
@@ -112,13 +100,13 @@ def _step_of(batch: Any, index: int, step: int) -> tuple[Any, ...]:
     return tuple(map(at, columns))
 
 
-def _any(tree: Any) -> bool:
+def _any(tree):
     if isinstance(tree, dict):
         return any(map(_any, tree.values()))
     return any(map(_any, tree)) if isinstance(tree, tuple) else bool(np.any(tree))
 
 
-def test_known_answers_of_three_step_sums() -> None:
+def test_known_answers_of_three_step_sums():
     buffer = ReplayBuffer(10)
     rewards = [1.0, 2.0, 4.0, 8.0]
     buffer.add(
@@ -145,7 +133,7 @@ def test_known_answers_of_three_step_sums() -> None:
     }
 
 
-def test_a_truncated_end_keeps_the_value_of_the_last_observation() -> None:
+def test_a_truncated_end_keeps_the_value_of_the_last_observation():
     buffer = ReplayBuffer(10)
     buffer.add(chunk(0, 0, 2, end="truncated"))
     batch = buffer.sample(ENOUGH, rng=rng(), n_step=3, gamma=0.5)
@@ -155,7 +143,7 @@ def test_a_truncated_end_keeps_the_value_of_the_last_observation() -> None:
     }
 
 
-def test_both_ends_of_a_range_of_steps_are_drawn() -> None:
+def test_both_ends_of_a_range_of_steps_are_drawn():
     buffer = ReplayBuffer(100)
     buffer.add(chunk(0, 0, 100))
     batch = buffer.sample(ENOUGH, rng=rng(), n_step=(1, 3), gamma=0.5)
@@ -163,7 +151,7 @@ def test_both_ends_of_a_range_of_steps_are_drawn() -> None:
     assert set(batch.discounts[inside].tolist()) == {0.5, 0.25, 0.125}
 
 
-def test_a_transition_does_not_step_over_a_missing_chunk() -> None:
+def test_a_transition_does_not_step_over_a_missing_chunk():
     buffer = ReplayBuffer(100)
     buffer.add(chunk(0, 0, 2))
     buffer.add(chunk(0, 5, 2))
@@ -171,14 +159,14 @@ def test_a_transition_does_not_step_over_a_missing_chunk() -> None:
     assert set(batch.discounts[batch.rows == 0].tolist()) == {0.25}
 
 
-def test_episodes_that_were_given_up_are_forgotten_with_their_last_step() -> None:
+def test_episodes_that_were_given_up_are_forgotten_with_their_last_step():
     buffer = ReplayBuffer(6)
     for episode in range(20):
         buffer.add(chunk(episode, 0, 3))
     assert buffer.get_state()["running_episodes"] == [["episode 18", 56, 3], ["episode 19", 59, 3]]
 
 
-def test_images_stay_bytes_and_every_part_is_a_copy() -> None:
+def test_images_stay_bytes_and_every_part_is_a_copy():
     buffer = ReplayBuffer(4)
     buffer.add(chunk(0, 0, 4, kind="nested"))
     batch = buffer.sample(3, rng=rng())
@@ -190,14 +178,14 @@ def test_images_stay_bytes_and_every_part_is_a_copy() -> None:
     assert same(row_of(buffer.sample(3, rng=rng()), 0), row_of(before, 0))
 
 
-def test_what_was_added_may_change_afterwards() -> None:
+def test_what_was_added_may_change_afterwards():
     buffer, episode = ReplayBuffer(4), chunk(0, 0, 4)
     buffer.add(episode)
     episode.observations.data[:] = -1
     assert buffer.sample(20, rng=rng()).obs.min() >= 0
 
 
-def test_keys_that_look_like_paths_stay_apart() -> None:
+def test_keys_that_look_like_paths_stay_apart():
     observations = [{"a": {"b": np.float32(1)}, "a/b": np.float32(2)}] * 2
     buffer = ReplayBuffer(4)
     buffer.add(
@@ -209,7 +197,7 @@ def test_keys_that_look_like_paths_stay_apart() -> None:
     assert (batch.obs["a"]["b"].tolist(), batch.obs["a/b"].tolist()) == ([1.0], [2.0])
 
 
-def lists() -> SingleAgentEpisode:
+def lists():
     episode = chunk(1, 0, 3)
     episode.to_lists()
     return episode
@@ -221,9 +209,7 @@ def lists() -> SingleAgentEpisode:
     [chunk(1, 0, 3, kind="image"), chunk(1, 0, 3, kind="nested"), lists()],
     ids=["another number type", "another nesting", "lists"],
 )
-def test_a_chunk_that_does_not_fit_adds_nothing(
-    buffer_class: type[ReplayBuffer], bad: SingleAgentEpisode
-) -> None:
+def test_a_chunk_that_does_not_fit_adds_nothing(buffer_class, bad):
     buffer = buffer_class(4)
     with pytest.raises(ReplayError, match="episode 1"):
         buffer.add([chunk(0, 0, 3), chunk(0, 3, 9), bad])
@@ -232,14 +218,14 @@ def test_a_chunk_that_does_not_fit_adds_nothing(
     assert buffer.sample(1).obs.dtype == np.uint8
 
 
-def test_python_objects_are_refused() -> None:
+def test_python_objects_are_refused():
     episode = chunk(0, 0, 2)
     episode.observations.data = np.array([object()] * 3)
     with pytest.raises(ReplayError, match="Python objects"):
         ReplayBuffer(4).add(episode)
 
 
-def test_an_empty_buffer_cannot_be_sampled() -> None:
+def test_an_empty_buffer_cannot_be_sampled():
     buffer = ReplayBuffer(4)
     buffer.add([])
     with pytest.raises(ReplayError, match="empty"):
@@ -249,13 +235,13 @@ def test_an_empty_buffer_cannot_be_sampled() -> None:
 
 
 @pytest.mark.parametrize("n_step", [0, (0, 2), (3, 2)])
-def test_impossible_numbers_of_steps_are_refused(n_step: Any) -> None:
+def test_impossible_numbers_of_steps_are_refused(n_step):
     buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
     with pytest.raises(ReplayError, match="n_step"):
         buffer.sample(1, n_step=n_step)
 
 
-def test_impossible_sizes_are_refused() -> None:
+def test_impossible_sizes_are_refused():
     buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
     with pytest.raises(ReplayError, match="num_items"):
         buffer.sample(0)
@@ -264,17 +250,17 @@ def test_impossible_sizes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("capacity", [0, -3, 2.5, 1e6, True, "10", None])
-def test_impossible_capacities_are_refused(capacity: Any) -> None:
+def test_impossible_capacities_are_refused(capacity):
     with pytest.raises(ReplayError, match="capacity"):
         ReplayBuffer(capacity)
 
 
-def test_a_capacity_may_be_a_numpy_integer() -> None:
+def test_a_capacity_may_be_a_numpy_integer():
     assert ReplayBuffer(np.int64(5)).capacity == 5
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
-def test_a_buffer_says_how_full_it_is(buffer_class: type[ReplayBuffer]) -> None:
+def test_a_buffer_says_how_full_it_is(buffer_class):
     name = buffer_class.__name__
     buffer = buffer_class(1_000_000)
     assert repr(buffer) == f"<{name}: 0 of 1,000,000 env steps, 0 episodes, 0.0 MB>"

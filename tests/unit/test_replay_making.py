@@ -1,9 +1,5 @@
 """From `replay_buffer_config` to a buffer."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from trainer.errors import ReplayError
@@ -18,13 +14,13 @@ from trainer.replay import (
 class Own(ReplayBuffer):
     """A user's own buffer."""
 
-    def __init__(self, capacity: int = 7, *, colour: str = "red", **more: Any) -> None:
+    def __init__(self, capacity=7, *, colour="red", **more):
         super().__init__(capacity)
         self.colour, self.more = colour, more
 
 
 @pytest.mark.parametrize("name", REPLAY_BUFFERS)
-def test_every_name_and_its_path_in_rllib_makes_a_buffer(name: str) -> None:
+def test_every_name_and_its_path_in_rllib_makes_a_buffer(name):
     wanted = PrioritizedReplayBuffer if "Prioritized" in name else ReplayBuffer
     for path in (name, f"ray.rllib.utils.replay_buffers.{name}"):
         buffer = make_replay_buffer({"type": path, "capacity": 30, "alpha": 0.5, "beta": 0.2})
@@ -32,17 +28,17 @@ def test_every_name_and_its_path_in_rllib_makes_a_buffer(name: str) -> None:
         assert buffer.capacity == 30
 
 
-def test_a_type_alone_has_the_usual_capacity() -> None:
+def test_a_type_alone_has_the_usual_capacity():
     assert {make_replay_buffer({"type": name}).capacity for name in REPLAY_BUFFERS} == {50_000}
 
 
-def test_the_old_names_of_exponents_are_taken() -> None:
+def test_the_old_names_of_exponents_are_taken():
     buffer = make_replay_buffer({"prioritized_replay_alpha": 0.25, "prioritized_replay_beta": 0.5})
     assert isinstance(buffer, PrioritizedReplayBuffer)
     assert (buffer.alpha, buffer.beta) == (0.25, 0.5)
 
 
-def test_what_old_examples_spell_out_is_taken_if_it_asks_for_nothing() -> None:
+def test_what_old_examples_spell_out_is_taken_if_it_asks_for_nothing():
     spelt_out = {
         "prioritized_replay_eps": 1e-6,
         "replay_sequence_length": 1,
@@ -56,7 +52,7 @@ def test_what_old_examples_spell_out_is_taken_if_it_asks_for_nothing() -> None:
     assert own.more == spelt_out
 
 
-def test_an_own_class_gets_its_own_arguments() -> None:
+def test_an_own_class_gets_its_own_arguments():
     buffer = make_replay_buffer({"type": Own, "colour": "blue", "size": 3, "alpha": 0.6})
     assert isinstance(buffer, Own)
     assert (buffer.capacity, buffer.colour, buffer.more) == (7, "blue", {"size": 3})
@@ -79,6 +75,6 @@ def test_an_own_class_gets_its_own_arguments() -> None:
         ({"alpha": "high"}, "alpha='high'"),
     ],
 )
-def test_a_wrong_config_is_refused(config: dict[str, Any], message: str) -> None:
+def test_a_wrong_config_is_refused(config, message):
     with pytest.raises(ReplayError, match=message):
         make_replay_buffer(config)

@@ -1,9 +1,6 @@
 """Draws by priority and importance weights, against their formulas."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,29 +9,26 @@ from tests.replay_model import chunk
 from trainer.errors import ReplayError
 from trainer.replay import PrioritizedReplayBuffer
 from trainer.replay.replay_buffer import SMALLEST_PRIORITY
-from trainer.types import Array
 
 SEED = 3
 
 
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(SEED)
 
 
-def filled(
-    num_steps: int, *, capacity: int | None = None, **settings: Any
-) -> PrioritizedReplayBuffer:
+def filled(num_steps, *, capacity=None, **settings):
     buffer = PrioritizedReplayBuffer(capacity or num_steps, **settings)
     buffer.add(chunk(0, 0, num_steps))
     return buffer
 
 
-def probabilities(td_errors: Array, alpha: float) -> Array:
+def probabilities(td_errors, alpha):
     powers = (np.abs(td_errors) + SMALLEST_PRIORITY) ** alpha
     return np.asarray(powers / powers.sum())
 
 
-def chi_square(buffer: PrioritizedReplayBuffer, expected: Array, num_draws: int) -> float:
+def chi_square(buffer, expected, num_draws):
     """The statistic of single draws: those of one call are spread evenly on purpose."""
     source = rng()
     rows = np.concatenate([buffer.sample(1, rng=source).rows for _ in range(num_draws)])
@@ -47,7 +41,7 @@ CRITICAL_19 = 43.8
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_steps_are_drawn_by_the_power_of_their_errors(alpha: float) -> None:
+def test_steps_are_drawn_by_the_power_of_their_errors(alpha):
     buffer = filled(20, alpha=alpha)
     td_errors = np.linspace(-3, 2, 20)
     buffer.update_priorities(np.arange(20), td_errors)
@@ -57,7 +51,7 @@ def test_steps_are_drawn_by_the_power_of_their_errors(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [20, 40_000])
-def test_one_call_draws_every_step_as_often_as_expected_but_for_one(num_steps: int) -> None:
+def test_one_call_draws_every_step_as_often_as_expected_but_for_one(num_steps):
     buffer = filled(num_steps)
     td_errors = rng().normal(size=num_steps)
     buffer.update_priorities(np.arange(num_steps), td_errors)
@@ -69,7 +63,7 @@ def test_one_call_draws_every_step_as_often_as_expected_but_for_one(num_steps: i
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-def test_weights_are_those_of_the_formula(beta: float) -> None:
+def test_weights_are_those_of_the_formula(beta):
     buffer = filled(50, beta=beta)
     td_errors = rng().normal(size=50)
     buffer.update_priorities(np.arange(50), td_errors)
@@ -86,7 +80,7 @@ def test_weights_are_those_of_the_formula(beta: float) -> None:
     assert sequences.weights.tobytes() == batch.weights.tobytes()
 
 
-def test_new_steps_have_the_largest_priority_so_far() -> None:
+def test_new_steps_have_the_largest_priority_so_far():
     buffer = filled(10, capacity=40, alpha=1.0)
     buffer.update_priorities(np.arange(10), np.full(10, 7.0))
     buffer.update_priorities(np.arange(10), np.full(10, 0.5))
@@ -95,19 +89,19 @@ def test_new_steps_have_the_largest_priority_so_far() -> None:
     np.testing.assert_allclose(priorities, [0.5] * 10 + [7.0], rtol=1e-5)
 
 
-def test_an_overwritten_step_loses_its_priority() -> None:
+def test_an_overwritten_step_loses_its_priority():
     buffer = filled(4, alpha=1.0)
     buffer.update_priorities(np.arange(4), np.array([0.1, 0.2, 0.3, 0.4]))
     buffer.add(chunk(1, 0, 2))
     np.testing.assert_allclose(buffer.get_state()["priorities"], [1, 1, 0.3, 0.4], rtol=1e-5)
 
 
-def test_rows_that_hold_no_step_are_never_drawn() -> None:
+def test_rows_that_hold_no_step_are_never_drawn():
     buffer = filled(3, capacity=5000)
     assert set(buffer.sample(1000, rng=rng()).rows.tolist()) == {0, 1, 2}
 
 
-def test_a_step_without_error_can_still_be_drawn() -> None:
+def test_a_step_without_error_can_still_be_drawn():
     buffer = filled(2, alpha=1.0)
     buffer.update_priorities(np.array([0, 1]), np.array([0.0, 1e-6]))
     rows = buffer.sample(900, rng=rng()).rows
@@ -127,9 +121,7 @@ def test_a_step_without_error_can_still_be_drawn() -> None:
         ([0, 1], 1.0, "one error per row"),
     ],
 )
-def test_wrong_priorities_are_refused_and_change_nothing(
-    rows: list[Any], td_errors: Any, message: str
-) -> None:
+def test_wrong_priorities_are_refused_and_change_nothing(rows, td_errors, message):
     buffer = filled(3, capacity=10)
     before = buffer.get_state()["priorities"].tobytes()
     with pytest.raises(ReplayError, match=message):
@@ -140,12 +132,12 @@ def test_wrong_priorities_are_refused_and_change_nothing(
 @pytest.mark.parametrize(
     "arguments", [{"gamma": 1.5}, {"gamma": -0.1}, {"beta": math.nan}, {"beta": 2.0}]
 )
-def test_numbers_outside_their_range_draw_nothing(arguments: dict[str, Any]) -> None:
+def test_numbers_outside_their_range_draw_nothing(arguments):
     with pytest.raises(ReplayError, match=next(iter(arguments))):
         filled(3).sample(1, rng=rng(), **arguments)
 
 
-def test_no_rows_may_be_updated() -> None:
+def test_no_rows_may_be_updated():
     buffer = filled(3)
     buffer.update_priorities(np.array([], np.int64), np.array([]))
     assert buffer.get_state()["largest_priority"] == 1.0
@@ -154,6 +146,6 @@ def test_no_rows_may_be_updated() -> None:
 @pytest.mark.parametrize(
     "settings", [{"alpha": -1}, {"alpha": "1"}, {"alpha": math.nan}, {"beta": 1.5}, {"beta": None}]
 )
-def test_impossible_exponents_are_refused(settings: dict[str, Any]) -> None:
+def test_impossible_exponents_are_refused(settings):
     with pytest.raises(ReplayError, match=next(iter(settings))):
         PrioritizedReplayBuffer(10, **settings)

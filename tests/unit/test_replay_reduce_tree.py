@@ -1,33 +1,29 @@
 """Trees of sums and minima, compared with the whole array."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from trainer.replay.replay_buffer import BRANCHES, TOP, ReduceTree, SumTree
-from trainer.types import Array
 
 SIZES = (1, 2, BRANCHES - 1, BRANCHES, BRANCHES + 1, TOP - 1, TOP, TOP + 1, 32 * TOP, 32 * TOP + 1)
 
 
-def sums(size: int) -> SumTree:
+def sums(size):
     return SumTree(size)
 
 
-def minima(size: int) -> ReduceTree:
+def minima(size):
     return ReduceTree(size, reduction=np.minimum, identity=math.inf)
 
 
-def updated(tree: ReduceTree, size: int) -> Array:
+def updated(tree, size):
     """Changes a tree many times, and gives what its leaves must be."""
     rng = np.random.default_rng(size)
-    leaves: Array = tree.leaves.copy()
+    leaves = tree.leaves.copy()
     for _ in range(60):
         places = rng.integers(0, size, rng.integers(1, 40))
         values = 10.0 ** rng.uniform(-6, 6, len(places))
@@ -38,20 +34,17 @@ def updated(tree: ReduceTree, size: int) -> Array:
     return leaves
 
 
-def copied(size: int) -> ReduceTree:
+def copied(size):
     return copy.deepcopy(sums(size))
 
 
-def unpickled(size: int) -> ReduceTree:
-    made: ReduceTree = pickle.loads(pickle.dumps(sums(size)))
-    return made
+def unpickled(size):
+    return pickle.loads(pickle.dumps(sums(size)))
 
 
 @pytest.mark.parametrize("make", [sums, minima, copied, unpickled])
 @pytest.mark.parametrize("size", SIZES)
-def test_an_updated_tree_has_the_bits_of_a_new_one(
-    make: Callable[[int], ReduceTree], size: int
-) -> None:
+def test_an_updated_tree_has_the_bits_of_a_new_one(make, size):
     tree, fresh = make(size), minima(size) if make is minima else sums(size)
     leaves = updated(tree, size)
     fresh.set(np.arange(size), leaves)
@@ -62,7 +55,7 @@ def test_an_updated_tree_has_the_bits_of_a_new_one(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_roots_are_the_sum_and_the_minimum(size: int) -> None:
+def test_roots_are_the_sum_and_the_minimum(size):
     tree, smallest = sums(size), minima(size)
     assert (tree.root(), smallest.root()) == (0.0, math.inf)
     assert tree.root() == 0.0
@@ -71,7 +64,7 @@ def test_roots_are_the_sum_and_the_minimum(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_places_are_found_where_the_running_sum_passes_the_share(size: int) -> None:
+def test_places_are_found_where_the_running_sum_passes_the_share(size):
     tree = SumTree(size)
     rng = np.random.default_rng(size)
     # Whole numbers, so that running sums are exact and the answer is beyond doubt.
@@ -85,7 +78,7 @@ def test_places_are_found_where_the_running_sum_passes_the_share(size: int) -> N
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_places_of_weight_0_are_never_found(size: int) -> None:
+def test_places_of_weight_0_are_never_found(size):
     tree = SumTree(size)
     rng = np.random.default_rng(size)
     some = rng.integers(0, size, max(1, size // 50))
@@ -95,19 +88,19 @@ def test_places_of_weight_0_are_never_found(size: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 31, 32, 1023, 1024, 32768])
-def test_the_only_place_with_weight_is_found_by_every_share(place: int) -> None:
+def test_the_only_place_with_weight_is_found_by_every_share(place):
     tree = SumTree(32769)
     tree.set(np.array([place]), 0.1)
     assert set(tree.find(np.linspace(0, 1, 101)).tolist()) == {place}
 
 
-def test_of_a_place_named_twice_the_last_value_counts() -> None:
+def test_of_a_place_named_twice_the_last_value_counts():
     tree = SumTree(2000)
     tree.set(np.array([5, 5, 1999]), np.array([1.0, 2.0, 4.0]))
     assert (tree.leaves[5], tree.root()) == (2.0, 6.0)
 
 
-def test_a_share_beyond_the_running_sum_of_a_family_finds_a_place_with_weight() -> None:
+def test_a_share_beyond_the_running_sum_of_a_family_finds_a_place_with_weight():
     # Added one by one, the small numbers vanish beside the 1; a node adds them in another order.
     leaves = np.full(BRANCHES, 1e-16)
     leaves[:2] = 0.0, 1.0

@@ -1,10 +1,7 @@
 """Saving, restoring and undoing: the same bytes, whatever happened in between."""
 
-from __future__ import annotations
-
 import copy
 import weakref
-from typing import Any
 
 import numpy as np
 import ormsgpack
@@ -25,7 +22,7 @@ CHANGES = st.lists(
 """Calls of `add`; after each of them priorities change."""
 
 
-def change(buffer: ReplayBuffer, world: World, calls: list[list[Piece]]) -> None:
+def change(buffer, world, calls):
     rng = np.random.default_rng(len(world.steps))
     for pieces in calls:
         buffer.add(world.play(pieces))
@@ -34,11 +31,11 @@ def change(buffer: ReplayBuffer, world: World, calls: list[list[Piece]]) -> None
             buffer.update_priorities(rows, 10 ** rng.normal(size=5))
 
 
-def contents(buffer: ReplayBuffer) -> bytes:
+def contents(buffer):
     return codec.encode(buffer.get_state())
 
 
-def drawn(buffer: ReplayBuffer) -> bytes:
+def drawn(buffer):
     """The bytes of a sample."""
     if not len(buffer):
         return b""
@@ -46,7 +43,7 @@ def drawn(buffer: ReplayBuffer) -> bytes:
     return codec.encode(dict(vars(batch)))
 
 
-def restored(buffer: ReplayBuffer, state: Any) -> ReplayBuffer:
+def restored(buffer, state):
     other = type(buffer)(buffer.capacity)
     if not isinstance(state["following"], list):  # as checkpoints bring it
         other.check_state(state)
@@ -54,15 +51,13 @@ def restored(buffer: ReplayBuffer, state: Any) -> ReplayBuffer:
     return other
 
 
-def from_msgpack(state: Any) -> Any:
+def from_msgpack(state):
     return ormsgpack.unpackb(ormsgpack.packb(state, option=ormsgpack.OPT_SERIALIZE_NUMPY))
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES)
-def test_a_restored_buffer_goes_on_with_the_same_bytes(
-    buffer_class: type[ReplayBuffer], kind: str, capacity: int, before: Any, after: Any
-) -> None:
+def test_a_restored_buffer_goes_on_with_the_same_bytes(buffer_class, kind, capacity, before, after):
     buffer, world = buffer_class(capacity), World(kind)
     change(buffer, world, before)
     state = buffer.get_state()
@@ -83,14 +78,8 @@ def test_a_restored_buffer_goes_on_with_the_same_bytes(
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @given(st.sampled_from(KINDS), st.integers(1, 12), CHANGES, CHANGES, CHANGES, st.booleans())
 def test_a_rollback_brings_back_every_byte(
-    buffer_class: type[ReplayBuffer],
-    kind: str,
-    capacity: int,
-    before: Any,
-    undone: Any,
-    after: Any,
-    is_replaced: bool,
-) -> None:
+    buffer_class, kind, capacity, before, undone, after, is_replaced
+):
     buffer, twin = buffer_class(capacity), buffer_class(capacity)
     world, twin_world, lost_world = World(kind), World(kind), World(kind)
     change(buffer, world, before)
@@ -116,7 +105,7 @@ def test_a_rollback_brings_back_every_byte(
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @pytest.mark.parametrize("is_undone", [True, False])
-def test_marks_are_nested(buffer_class: type[ReplayBuffer], is_undone: bool) -> None:
+def test_marks_are_nested(buffer_class, is_undone):
     buffer, world = buffer_class(5), World()
     first = contents(buffer)
     undo_all = buffer.mark()
@@ -134,7 +123,7 @@ def test_marks_are_nested(buffer_class: type[ReplayBuffer], is_undone: bool) -> 
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
-def test_what_undoes_changes_goes_with_the_mark(buffer_class: type[ReplayBuffer]) -> None:
+def test_what_undoes_changes_goes_with_the_mark(buffer_class):
     buffer, world = buffer_class(5), World()
     undo = buffer.mark()
     change(buffer, world, [[Piece(0, 4)]])
@@ -147,7 +136,7 @@ def test_what_undoes_changes_goes_with_the_mark(buffer_class: type[ReplayBuffer]
     assert not buffer._ring._log.is_kept
 
 
-def test_a_copy_of_a_buffer_has_no_mark() -> None:
+def test_a_copy_of_a_buffer_has_no_mark():
     buffer = ReplayBuffer(5)
     undo = buffer.mark()
     buffer.add(chunk(0, 0, 3))
@@ -156,7 +145,7 @@ def test_a_copy_of_a_buffer_has_no_mark() -> None:
     assert (len(buffer), len(other)) == (0, 3)
 
 
-def test_after_a_rollback_to_nothing_other_steps_fit() -> None:
+def test_after_a_rollback_to_nothing_other_steps_fit():
     buffer = PrioritizedReplayBuffer(5)
     undo = buffer.mark()
     buffer.add(chunk(0, 0, 3, kind="image"))
@@ -165,7 +154,7 @@ def test_after_a_rollback_to_nothing_other_steps_fit() -> None:
     assert len(buffer) == 3
 
 
-def test_a_mark_does_not_see_rows_that_the_caller_changes_later() -> None:
+def test_a_mark_does_not_see_rows_that_the_caller_changes_later():
     buffer = PrioritizedReplayBuffer(5)
     buffer.add(chunk(0, 0, 5))
     kept = contents(buffer)
@@ -178,16 +167,14 @@ def test_a_mark_does_not_see_rows_that_the_caller_changes_later() -> None:
 
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
-def test_undoing_costs_what_was_changed_and_not_what_is_stored(
-    buffer_class: type[ReplayBuffer],
-) -> None:
+def test_undoing_costs_what_was_changed_and_not_what_is_stored(buffer_class):
     capacity = 20_000
     buffer, world = buffer_class(capacity), World()
     buffer.add(world.play([Piece(0, capacity + 5)]))
     num_bytes = sum(column.nbytes for column in buffer.get_state()["columns"].values())
     calls = [world.play([Piece(1, 10)]) for _ in range(10)]
 
-    def changed_and_undone() -> None:
+    def changed_and_undone():
         undo = buffer.mark()
         for chunks in calls:
             buffer.add(chunks)
@@ -202,7 +189,7 @@ def test_undoing_costs_what_was_changed_and_not_what_is_stored(
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_share_no_memory(buffer_class: type[ReplayBuffer], kind: str) -> None:
+def test_states_share_no_memory(buffer_class, kind):
     buffer = buffer_class(5)
     buffer.add(chunk(0, 0, 5, kind=kind))
     kept, state = contents(buffer), buffer.get_state()
@@ -213,7 +200,7 @@ def test_states_share_no_memory(buffer_class: type[ReplayBuffer], kind: str) -> 
     assert contents(buffer) == kept
 
 
-def _spoil(tree: Any) -> None:
+def _spoil(tree):
     if isinstance(tree, np.ndarray):
         tree[...] = 0
     elif isinstance(tree, dict):
@@ -228,15 +215,13 @@ def _spoil(tree: Any) -> None:
 
 @pytest.mark.parametrize("buffer_class", BUFFERS)
 @pytest.mark.parametrize("num_steps", [0, 3])
-def test_a_state_that_does_not_fit_changes_nothing(
-    buffer_class: type[ReplayBuffer], num_steps: int
-) -> None:
+def test_a_state_that_does_not_fit_changes_nothing(buffer_class, num_steps):
     buffer = buffer_class(5)
     buffer.add(chunk(0, 0, num_steps))
     kept, draws = contents(buffer), drawn(buffer)
     state = buffer.get_state()
     other_class = BUFFERS[1 - BUFFERS.index(buffer_class)]
-    bad: list[tuple[type[Exception], str, Any]] = [
+    bad = [
         (ReplayError, "capacity", buffer_class(6).get_state()),
         (ReplayError, other_class.__name__, other_class(5).get_state()),
         (KeyError, "following", {k: v for k, v in state.items() if k != "following"}),

@@ -1,14 +1,10 @@
 """Curves, tables, pictures and pages of runs, from files written here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -33,7 +29,7 @@ from trainer.reports.figures import _COLOURS, _LINES
 from trainer.reports.run_records import differing_settings
 
 
-def row(iteration: int, value: float | None, **more: Any) -> dict[str, Any]:
+def row(iteration, value, **more):
     return {
         "training_iteration": iteration,
         "num_env_steps_sampled_lifetime": 100 * iteration,
@@ -44,7 +40,7 @@ def row(iteration: int, value: float | None, **more: Any) -> dict[str, Any]:
     }
 
 
-def written(folder: Path, name: str, values: list[float | None], torn: str = "") -> Path:
+def written(folder, name, values, torn=""):
     run = folder / name
     run.mkdir(parents=True)
     lines = [json.dumps(row(i, value)) for i, value in enumerate(values, start=1)]
@@ -52,7 +48,7 @@ def written(folder: Path, name: str, values: list[float | None], torn: str = "")
     return run
 
 
-def made(values: list[float], *, algorithm: str = "PPO", **settings: Any) -> Run:
+def made(values, *, algorithm="PPO", **settings):
     rows = [row(i, value) for i, value in enumerate(values, start=1)]
     settings = {"lr": 0.1, "seed": 0, **settings}
     metadata = {"algorithm": algorithm, "env": "E", "root_seed": settings["seed"]}
@@ -62,7 +58,7 @@ def made(values: list[float], *, algorithm: str = "PPO", **settings: Any) -> Run
 # ---- reading
 
 
-def test_a_run_is_read_without_being_changed(tmp_path: Path) -> None:
+def test_a_run_is_read_without_being_changed(tmp_path):
     run = written(tmp_path, "a", [1.0, None, 3.0], torn='{"training_iteration": 4, "env')
     before = (run / "results.jsonl").read_bytes()
     found = read_run(run)
@@ -74,7 +70,7 @@ def test_a_run_is_read_without_being_changed(tmp_path: Path) -> None:
     assert [path.name for path in run.iterdir()] == ["results.jsonl"]
 
 
-def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
+def test_runs_are_found_below_a_folder(tmp_path):
     for name in ("b", "deep/a"):
         written(tmp_path, name, [1.0])
     (tmp_path / "no_run").mkdir()
@@ -88,14 +84,12 @@ def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
         ("qqqqqqqqq", "such as env_runners/episode_return_mean"),
     ],
 )
-def test_a_metric_that_is_not_there_is_named_with_what_is(
-    metric: str, words: str, tmp_path: Path
-) -> None:
+def test_a_metric_that_is_not_there_is_named_with_what_is(metric, words, tmp_path):
     with pytest.raises(ReportError, match=words):
         read_run(written(tmp_path, "a", [1.0])).series(metric)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(ReportError, match=r"holds no results\.jsonl"):
         read_run(tmp_path)
     with pytest.raises(ReportError, match="does not exist"):
@@ -107,7 +101,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 # ---- curves
 
 
-def test_the_median_ends_with_the_shortest_run() -> None:
+def test_the_median_ends_with_the_shortest_run():
     curve = curve_of("a", [made([0.0, 10.0, 20.0]), made([10.0, 20.0], seed=1)])
     assert (curve.x[0], curve.x[-1]) == (100.0, 200.0)
     assert (curve.median[0], curve.median[-1]) == (5.0, 15.0)
@@ -115,7 +109,7 @@ def test_the_median_ends_with_the_shortest_run() -> None:
     assert [len(at) for at, _ in curve.members] == [3, 2]
 
 
-def test_smoothing_is_the_mean_of_the_last_results() -> None:
+def test_smoothing_is_the_mean_of_the_last_results():
     curve = curve_of("a", [made([0.0, 10.0, 20.0, 60.0])], smooth=3)
     assert curve.median.tolist() == [0.0, 5.0, 10.0, 30.0]
 
@@ -124,12 +118,12 @@ def test_smoothing_is_the_mean_of_the_last_results() -> None:
     ("values", "wanted"),
     [([5.0], 5.0), ([0.0, 1.0, 2.0, 100.0], 1.5), ([9.0, 1.0, 2.0, 3.0, -50.0], 2.0)],
 )
-def test_the_interquartile_mean_by_hand(values: list[float], wanted: float) -> None:
+def test_the_interquartile_mean_by_hand(values, wanted):
     assert interquartile_mean(np.array(values)) == pytest.approx(wanted)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
-def test_a_summary_is_in_order(values: list[float]) -> None:
+def test_a_summary_is_in_order(values):
     found = summary_of("a", [made([value], seed=i) for i, value in enumerate(values)])
     slack = 1e-9 * max(1.0, *map(abs, values))
     edges = [found.minimum, found.low, found.high, found.maximum]
@@ -137,7 +131,7 @@ def test_a_summary_is_in_order(values: list[float]) -> None:
     assert found.minimum - slack <= found.iqm <= found.maximum + slack
 
 
-def test_runs_that_differ_by_the_seed_alone_belong_together() -> None:
+def test_runs_that_differ_by_the_seed_alone_belong_together():
     runs = [made([1.0]), made([1.0], seed=1), made([1.0], lr=0.2), made([1.0], algorithm="DQN")]
     groups = grouped(runs)
     assert {label: len(members) for label, members in groups.items()} == {
@@ -156,7 +150,7 @@ def test_runs_that_differ_by_the_seed_alone_belong_together() -> None:
 # ---- pictures and pages
 
 
-def test_a_picture_is_the_same_twice(tmp_path: Path) -> None:
+def test_a_picture_is_the_same_twice(tmp_path):
     pytest.importorskip("matplotlib")
     paths = [written(tmp_path, name, [1.0, 2.0, 3.0]) for name in ("a", "b")]
     for name in ("1.svg", "2.svg"):
@@ -169,7 +163,7 @@ def test_a_picture_is_the_same_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_runs", [20, 60])
-def test_the_names_of_many_curves_stand_beside_them(tmp_path: Path, num_runs: int) -> None:
+def test_the_names_of_many_curves_stand_beside_them(tmp_path, num_runs):
     pytest.importorskip("matplotlib")
     paths = [written(tmp_path, f"run-{i}", [float(i), 2.0 * i]) for i in range(num_runs)]
     labels = [
@@ -189,7 +183,7 @@ def test_the_names_of_many_curves_stand_beside_them(tmp_path: Path, num_runs: in
     assert drawn.width > 0.4 * figure.bbox.width
 
 
-def lightness(colour: str) -> float:
+def lightness(colour):
     """L* of CIE 1976, 0 to 100, from the relative luminance of sRGB (IEC 61966-2-1)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [
@@ -199,11 +193,11 @@ def lightness(colour: str) -> float:
     return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
 
 
-def smallest_difference(colours: Sequence[str]) -> float:
+def smallest_difference(colours):
     return float(np.diff(sorted(map(lightness, colours))).min())
 
 
-def test_the_first_four_curves_are_told_apart_in_grey() -> None:
+def test_the_first_four_curves_are_told_apart_in_grey():
     assert lightness("#FFFFFF") == pytest.approx(100, abs=0.1)
     assert lightness("#777777") == pytest.approx(50, abs=0.2)
     assert smallest_difference(_COLOURS[:4]) > 10
@@ -213,7 +207,7 @@ def test_the_first_four_curves_are_told_apart_in_grey() -> None:
 
 
 @pytest.mark.parametrize("name", ["file/curves.png", "folder.png"])
-def test_a_picture_that_cannot_be_written_is_told_with_its_path(tmp_path: Path, name: str) -> None:
+def test_a_picture_that_cannot_be_written_is_told_with_its_path(tmp_path, name):
     pytest.importorskip("matplotlib")
     (tmp_path / "file").write_text("")
     (tmp_path / "folder.png").mkdir()
@@ -222,13 +216,13 @@ def test_a_picture_that_cannot_be_written_is_told_with_its_path(tmp_path: Path, 
         plot_runs(path, file=tmp_path / name)
 
 
-def test_all_that_is_wrong_with_a_picture_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_with_a_picture_is_told_at_once(tmp_path):
     with pytest.raises(ReportError) as caught:
-        plot_runs([], band="std", smooth=0, file="curves.bmp")  # type: ignore[arg-type]
+        plot_runs([], band="std", smooth=0, file="curves.bmp")
     assert all(name in str(caught.value) for name in ("paths", "band", "smooth", "curves.bmp"))
 
 
-def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path) -> None:
+def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     faults = {"num_remote_worker_restarts": 3}
@@ -251,9 +245,7 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path: Path
         write_report(run, tmp_path / "page.txt")
 
 
-def test_a_page_about_a_relative_path_shows_its_recordings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_about_a_relative_path_shows_its_recordings(tmp_path, monkeypatch):
     (written(tmp_path, "runs/x", [1.0]) / "small.mp4").write_bytes(b"film")
     (tmp_path / "runs/x/too large #1.mp4").write_bytes(bytes(21 * 2**20))
     monkeypatch.chdir(tmp_path)
@@ -263,9 +255,7 @@ def test_a_page_about_a_relative_path_shows_its_recordings(
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
-def test_names_that_are_no_formulas_and_no_characters_are_drawn(
-    tmp_path: Path, ending: str
-) -> None:
+def test_names_that_are_no_formulas_and_no_characters_are_drawn(tmp_path, ending):
     names = ["cost $a_{b$ x", os.fsdecode(b"bytes \xff"), "line\nbreak\x01"]
     runs = [written(tmp_path, f"runs/{number}", [1.0, 2.0]) for number in range(3)]
     file = tmp_path / f"curves{ending}"
@@ -278,14 +268,14 @@ def test_names_that_are_no_formulas_and_no_characters_are_drawn(
     assert "cost $a_{b$ x" in page.read_text()
 
 
-def test_a_metric_with_a_dollar_sign_is_drawn(tmp_path: Path) -> None:
+def test_a_metric_with_a_dollar_sign_is_drawn(tmp_path):
     run = written(tmp_path, "a", [])
     (run / "results.jsonl").write_text(json.dumps(row(1, 1.0, **{"cost $_{ $": 2.0})) + "\n")
     plot_runs(run, metric="cost $_{ $", file=tmp_path / "c.png")
     assert (tmp_path / "c.png").stat().st_size > 1000
 
 
-def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     paths = [written(tmp_path / folder, "seed-0", [1.0, 2.0]) for folder in ("ppo", "dqn")]

@@ -1,12 +1,8 @@
 """Tables of results: what is in them after every kind of beginning, writing and damage."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +11,15 @@ from callbacks.ready_made.result_files import CSVResults
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "folder" / "results.csv"
 
 
-def row(iteration: int, **values: Any) -> dict[str, Any]:
+def row(iteration, **values):
     return {"env_runners": {"speed": iteration / 7}, "training_iteration": iteration, **values}
 
 
-def written(path: Path, *iterations: int, **values: Any) -> CSVResults:
+def written(path, *iterations, **values):
     """A table as a new process has it, which goes on with these rows."""
     results = CSVResults(path)
     for index, iteration in enumerate(iterations):
@@ -33,16 +29,16 @@ def written(path: Path, *iterations: int, **values: Any) -> CSVResults:
     return results
 
 
-def table(path: Path) -> list[dict[str, str]]:
+def table(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file, strict=True))
 
 
-def iterations(path: Path) -> list[int]:
+def iterations(path):
     return [int(cells["training_iteration"]) for cells in table(path)]
 
 
-def test_a_table_goes_on_in_the_next_process(path: Path) -> None:
+def test_a_table_goes_on_in_the_next_process(path):
     for iteration in (1, 2, 3):
         written(path, iteration)
     written(path, 4, 5)
@@ -50,7 +46,7 @@ def test_a_table_goes_on_in_the_next_process(path: Path) -> None:
     assert [found.name for found in path.parent.iterdir()] == ["results.csv"]
 
 
-def test_beginning_drops_a_row_and_later_ones_and_says_what_is_left(path: Path) -> None:
+def test_beginning_drops_a_row_and_later_ones_and_says_what_is_left(path):
     assert CSVResults(path).begin(1) == 0
     assert not path.exists()
     written(path, 1, 2, 3)
@@ -64,7 +60,7 @@ def test_beginning_drops_a_row_and_later_ones_and_says_what_is_left(path: Path) 
 
 
 @pytest.mark.parametrize("where", ["torn", "in the middle", "of the header"])
-def test_what_is_behind_damage_is_written_again(path: Path, where: str) -> None:
+def test_what_is_behind_damage_is_written_again(path, where):
     written(path, 1, 2, 3, 4)
     data = path.read_bytes()
     lines = data.splitlines(keepends=True)
@@ -79,9 +75,7 @@ def test_what_is_behind_damage_is_written_again(path: Path, where: str) -> None:
     assert path.read_bytes() == data
 
 
-def test_a_file_that_holds_something_else_is_not_lost(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_holds_something_else_is_not_lost(path, caplog):
     path.parent.mkdir()
     path.write_text("Dear diary,\ntoday was")
     written(path, 1)
@@ -90,7 +84,7 @@ def test_a_file_that_holds_something_else_is_not_lost(
     assert "That file is now results.csv.1" in caplog.text
 
 
-def test_a_table_that_others_change_is_refused_until_it_is_looked_at(path: Path) -> None:
+def test_a_table_that_others_change_is_refused_until_it_is_looked_at(path):
     results = written(path, 1, 2)
     path.unlink()
     with pytest.raises(OSError, match="was changed by others"):
@@ -101,7 +95,7 @@ def test_a_table_that_others_change_is_refused_until_it_is_looked_at(path: Path)
         results.append(1, row(1))
 
 
-def test_a_metric_that_appears_late_gets_its_column_and_earlier_rows_stay(path: Path) -> None:
+def test_a_metric_that_appears_late_gets_its_column_and_earlier_rows_stay(path):
     for iteration in range(1, 8):
         late = {"custom": {"heat, °C": float(iteration)}} if iteration >= 5 else {}
         written(path, iteration, **late)
@@ -111,13 +105,13 @@ def test_a_metric_that_appears_late_gets_its_column_and_earlier_rows_stay(path: 
     assert [cells["custom/heat, °C"] for cells in rows] == ["", "", "", "", "5.0", "6.0", "7.0"]
 
 
-def test_a_metric_that_vanishes_leaves_an_empty_cell(path: Path) -> None:
+def test_a_metric_that_vanishes_leaves_an_empty_cell(path):
     written(path, 1, loss=0.5)
     written(path, 2)
     assert [cells["loss"] for cells in table(path)] == ["0.5", ""]
 
 
-def test_rows_are_placed_by_their_number(path: Path) -> None:
+def test_rows_are_placed_by_their_number(path):
     results = CSVResults(path)
     results.begin(1)
     for number in (1, 2):
@@ -126,7 +120,7 @@ def test_rows_are_placed_by_their_number(path: Path) -> None:
     assert iterations(path) == [1, 2, 3]
 
 
-def test_every_row_is_one_line_whatever_its_texts_hold(path: Path) -> None:
+def test_every_row_is_one_line_whatever_its_texts_hold(path):
     text = 'a,b\n"c"\r\x00\udc80é'
     written(path, 1, text=text, **{"odd\nname": 1})
     written(path, 2, text=text, more=1)
@@ -136,8 +130,8 @@ def test_every_row_is_one_line_whatever_its_texts_hold(path: Path) -> None:
     assert rows[0]["odd\\nname"] == "1"
 
 
-def test_cells_hold_what_a_table_can_hold(path: Path) -> None:
-    values: dict[str, Any] = {
+def test_cells_hold_what_a_table_can_hold(path):
+    values = {
         "nan": math.nan, "inf": np.inf, "none": None, "flag": True, "small": np.arange(3),
         "image": np.zeros((40, 30), np.float32), "returns": [1.0] * 1001, "nested": [[1, math.nan]],
         "edge": [0] * 1000, "novel": "x" * 200_000, "empty": {},

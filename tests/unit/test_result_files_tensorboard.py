@@ -1,7 +1,5 @@
 """Event files of TensorBoard, read back record by record with their checksums."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import math
@@ -11,8 +9,6 @@ import struct
 import sys
 import time
 import zlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +20,12 @@ from tests.event_files import curves, event_files, events
 
 
 @pytest.fixture
-def library() -> Any:
+def library():
     pytest.importorskip("tensorboardX")
     return importlib.import_module("tensorboardX.record_writer")
 
 
-def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
+def row(iteration, *, steps=100, **values):
     return {
         "env_runners": {"num_env_steps_sampled": steps},
         "training_iteration": iteration,
@@ -39,7 +35,7 @@ def row(iteration: int, *, steps: int = 100, **values: Any) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, *rows: dict[str, Any]) -> TensorBoardResults:
+def write(directory, *rows):
     """Rows behind those that are there, as a new process writes them."""
     results = TensorBoardResults(directory)
     results.begin(rows[0]["training_iteration"])
@@ -49,8 +45,8 @@ def write(directory: Path, *rows: dict[str, Any]) -> TensorBoardResults:
 
 
 @pytest.mark.usefixtures("library")
-def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
-    values: dict[str, Any] = {
+def test_numbers_are_curves_over_env_steps(tmp_path):
+    values = {
         "nested": {"loss": np.float32(0.5)}, "nan": math.nan, "inf": math.inf, "none": None,
         "text": "x", "flag": True, "pid": 5, "words": ["a"], "ragged": [[1], [1, 2]], "empty": [],
     }  # fmt: skip
@@ -73,9 +69,7 @@ def test_numbers_are_curves_over_env_steps(tmp_path: Path) -> None:
     [[0.1 + 0.2, 0.3], [3e16, 3e16, 3e16], [1e308, -1e308, 1e308, 1e308]],
     ids=["neighbours", "equal and large", "far apart"],
 )
-def test_numbers_without_thirty_bins_between_them_lose_no_row(
-    tmp_path: Path, numbers: list[float]
-) -> None:
+def test_numbers_without_thirty_bins_between_them_lose_no_row(tmp_path, numbers):
     write(tmp_path, row(1, returns=numbers, loss=2.0))
     values = {value.tag: value for value in events(tmp_path)[-1].summary.value}
     assert values["loss"].simple_value == 2.0
@@ -87,9 +81,7 @@ def test_numbers_without_thirty_bins_between_them_lose_no_row(
 @pytest.mark.parametrize(
     "value", [10**400, np.timedelta64(5, "s"), np.timedelta64("NaT")], ids=["int", "time", "NaT"]
 )
-def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(
-    value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(value, tmp_path, caplog):
     results = TensorBoardResults(tmp_path)
     for number in (1, 2):
         results.append(number, row(number, mine={"bad": value}, loss=2.0, wide=[-1e308, 1e308]))
@@ -102,7 +94,7 @@ def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(
 
 
 @pytest.mark.usefixtures("library")
-def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
+def test_lists_of_numbers_are_histograms(tmp_path):
     numbers = [1.0, 2.0, 2.0, 31.0, math.nan]
     write(tmp_path, row(1, hist_stats={"returns": numbers}, same=np.ones((2, 2))))
     values = {value.tag: value.histo for value in events(tmp_path)[-1].summary.value}
@@ -114,7 +106,7 @@ def test_lists_of_numbers_are_histograms(tmp_path: Path) -> None:
     assert sum(values["same"].bucket) == 4
 
 
-def pixels_of(png: bytes) -> tuple[tuple[int, ...], list[int]]:
+def pixels_of(png):
     """Width, height, bits, colour type, and all bytes behind the filters, of a PNG of ours."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     chunks, rest = {}, png[8:]
@@ -135,9 +127,7 @@ def pixels_of(png: bytes) -> tuple[tuple[int, ...], list[int]]:
 @pytest.mark.parametrize(
     ("shape", "colour_type"), [((2, 3), 0), ((2, 3, 1), 0), ((2, 3, 3), 2), ((2, 3, 4), 6)]
 )
-def test_arrays_of_bytes_are_images(
-    tmp_path: Path, shape: tuple[int, ...], colour_type: int
-) -> None:
+def test_arrays_of_bytes_are_images(tmp_path, shape, colour_type):
     image = np.arange(math.prod(shape), dtype=np.uint8).reshape(shape) * 7
     write(tmp_path, row(1, image=image, images=[image * 0, image]))
     values = {value.tag: value.image for value in events(tmp_path)[-1].summary.value}
@@ -155,7 +145,7 @@ def test_arrays_of_bytes_are_images(
 @pytest.mark.parametrize(
     "value", [np.zeros((2, 2)), np.zeros(4, np.uint8), np.zeros((2, 2, 5), np.uint8), [3, 4]]
 )
-def test_other_arrays_stay_histograms(tmp_path: Path, value: Any) -> None:
+def test_other_arrays_stay_histograms(tmp_path, value):
     write(tmp_path, row(1, numbers=value))
     (shown,) = [found for found in events(tmp_path)[-1].summary.value if found.tag == "numbers"]
     assert shown.HasField("histo")
@@ -164,8 +154,8 @@ def test_other_arrays_stay_histograms(tmp_path: Path, value: Any) -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("is_same_process", [True, False])
 def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
-    tmp_path: Path, is_same_process: bool
-) -> None:
+    tmp_path, is_same_process
+):
     results = write(
         tmp_path, *(row(number, loss=-1.0 if number > 2 else number) for number in (1, 2, 3, 4))
     )
@@ -179,7 +169,7 @@ def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
 
 
 @pytest.mark.usefixtures("library")
-def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_path: Path) -> None:
+def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_path):
     write(tmp_path, row(1), row(2), row(3), row(4))
     write(tmp_path, row(2, steps=250) | {"num_env_steps_sampled_lifetime": 350})
     assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (350, 2.0)]
@@ -187,8 +177,8 @@ def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_pa
 
 @pytest.mark.usefixtures("library")
 def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.5)
     for iteration, pid in ((1, 900), (2, 80), (3, 7)):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
@@ -198,7 +188,7 @@ def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_ord
 
 
 @pytest.mark.usefixtures("library")
-def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path: Path) -> None:
+def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path):
     for number in range(3):
         TensorBoardResults(tmp_path / "run").set_aside()
         write(tmp_path / "run", row(1, number=number))
@@ -207,10 +197,8 @@ def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("library")
-def test_behind_a_record_that_failed_a_new_file_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, data: bytes) -> None:
+def test_behind_a_record_that_failed_a_new_file_begins(tmp_path, monkeypatch):
+    def full(path, data):
         raise OSError("disk full")
 
     results = write(tmp_path, row(1))
@@ -229,7 +217,7 @@ def test_behind_a_record_that_failed_a_new_file_begins(
 
 
 @pytest.mark.usefixtures("library")
-def test_event_files_that_are_deleted_begin_again(tmp_path: Path) -> None:
+def test_event_files_that_are_deleted_begin_again(tmp_path):
     results = write(tmp_path, row(1))
     event_files(tmp_path)[0].unlink()
     results.append(2, row(2))
@@ -239,22 +227,20 @@ def test_event_files_that_are_deleted_begin_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_row_without_env_steps_has_its_number_for_a_step(tmp_path: Path) -> None:
+def test_a_row_without_env_steps_has_its_number_for_a_step(tmp_path):
     write(tmp_path, {"training_iteration": 1, "loss": 0.5}, {"training_iteration": 2, "loss": 0.25})
     assert curves(tmp_path)["loss"] == [(1, 0.5), (2, 0.25)]
 
 
 @pytest.mark.usefixtures("library")
-def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(tmp_path, monkeypatch):
     logger = TensorBoardLogger(tmp_path / "tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     for copied in (copy.deepcopy(logger), pickle.loads(pickle.dumps(logger))):
         assert copied.sink.path == tmp_path / "tensorboard"
 
 
-def test_a_missing_library_is_told_when_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_told_when_configured(monkeypatch):
     for name in ("tensorboardX", "tensorboardX.proto", "tensorboardX.proto.event_pb2"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"TensorBoardLogger .*local-trainer\[tensorboard\]"):

@@ -1,14 +1,10 @@
 """Result loggers: a row is there when `train()` returns, what fails is counted, whose a file is."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
 import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,50 +31,50 @@ REPORT = "training_iteration\n1\n2\n"
 class Sink:
     """One of a user: notes what it gets, or raises instead, and may be held up."""
 
-    def __init__(self, *errors: Exception | None) -> None:
+    def __init__(self, *errors):
         self.errors = list(errors)
-        self.rows: list[Any] = []
+        self.rows = []
         self.answers = threading.Event()
         self.answers.set()
 
-    def __deepcopy__(self, memo: Any) -> Sink:
+    def __deepcopy__(self, memo):
         return self
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row):
         self.answers.wait(60)
         if self.errors and (error := self.errors.pop(0)) is not None:
             raise error
         self.rows.append(row["training_iteration"])
 
-    def start_anew(self, row: Mapping[str, Any]) -> None:
+    def start_anew(self, row):
         self.rows.append("new")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "results.jsonl"
 
 
-def iterations(path: Path) -> list[int]:
+def iterations(path):
     return [json.loads(line)["training_iteration"] for line in path.read_text().splitlines()]
 
 
-def lost(result: dict[str, Any]) -> int:
+def lost(result):
     return int(result["fault_tolerance"][NUM_LOST_ROWS])
 
 
-def flushed(algorithm: SteeredAlgorithm) -> None:
+def flushed(algorithm):
     assert all(logger.flush(10) for logger in algorithm.callbacks.objects)
 
 
-def files(path: Path) -> list[str]:
+def files(path):
     return sorted(found.name for found in path.parent.iterdir())
 
 
 # ---- when a row is written
 
 
-def test_a_row_is_written_when_train_returns(path: Path) -> None:
+def test_a_row_is_written_when_train_returns(path):
     algorithm = SteeredAlgorithm(JSONLinesLogger(path))
     for iteration in range(1, 20):
         algorithm.tell()
@@ -89,14 +85,14 @@ def test_a_row_is_written_when_train_returns(path: Path) -> None:
 class Changing(RLlibCallback):
     """Changes results in a phase of their own."""
 
-    def __init__(self, change: Callable[[Any], object], phase: str | None = None) -> None:
+    def __init__(self, change, phase=None):
         self.change, self.phase = change, phase
 
-    def on_train_result(self, *, algorithm: Any, **_: Any) -> None:
+    def on_train_result(self, *, algorithm, **_):
         algorithm.after_train_result(self.change, phase=self.phase)
 
 
-def test_what_others_change_in_the_result_afterwards_is_written(tmp_path: Path) -> None:
+def test_what_others_change_in_the_result_afterwards_is_written(tmp_path):
     changes = [
         Changing(lambda result: result.update(before=5)),
         CSVLogger(tmp_path / "results.csv"),
@@ -110,11 +106,11 @@ def test_what_others_change_in_the_result_afterwards_is_written(tmp_path: Path) 
 
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_checkpoint_finds_the_row_that_it_counts_which_is_written_again_if_it_changes(
-    path: Path, changes: bool
-) -> None:
-    seen: list[bytes] = []
+    path, changes
+):
+    seen = []
 
-    def save(result: dict[str, Any]) -> None:
+    def save(result):
         assert algorithm.callbacks.get_state()["objects"][1]["state"] == {"num_rows_lost": 0}
         seen.append(path.read_bytes())
         result["image"] = np.ones(2) if changes else np.zeros(2)
@@ -129,7 +125,7 @@ def test_a_checkpoint_finds_the_row_that_it_counts_which_is_written_again_if_it_
     assert iterations(path) == [1, 2]
 
 
-def test_a_state_taken_while_the_result_is_not_complete_writes_nothing(path: Path) -> None:
+def test_a_state_taken_while_the_result_is_not_complete_writes_nothing(path):
     algorithm = SteeredAlgorithm(JSONLinesLogger(path))
     algorithm.callbacks.fire(
         "on_train_result",
@@ -141,10 +137,10 @@ def test_a_state_taken_while_the_result_is_not_complete_writes_nothing(path: Pat
     assert not path.exists()
 
 
-def test_an_undone_iteration_has_no_row_or_that_of_the_next_attempt(path: Path) -> None:
-    has_failed: list[bool] = []
+def test_an_undone_iteration_has_no_row_or_that_of_the_next_attempt(path):
+    has_failed = []
 
-    def fail(result: Any) -> None:
+    def fail(result):
         if result["training_iteration"] == 2 and not has_failed:
             has_failed.append(True)
             raise RuntimeError("undo this")
@@ -167,9 +163,7 @@ def test_an_undone_iteration_has_no_row_or_that_of_the_next_attempt(path: Path) 
 
 
 @pytest.mark.parametrize("is_saved_first", [True, False])
-def test_the_row_says_that_the_save_of_its_iteration_failed(
-    is_saved_first: bool, tmp_path: Path, path: Path
-) -> None:
+def test_the_row_says_that_the_save_of_its_iteration_failed(is_saved_first, tmp_path, path):
     callbacks = [
         PeriodicCheckpoint(tmp_path / "saved", every=1, on_error="warn"),
         JSONLinesLogger(path),
@@ -185,14 +179,14 @@ def test_the_row_says_that_the_save_of_its_iteration_failed(
 # ---- new runs and those that go on
 
 
-def restored(algorithm: SteeredAlgorithm, iteration: int) -> SteeredAlgorithm:
+def restored(algorithm, iteration):
     algorithm.training_iteration = iteration
     algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
     return algorithm
 
 
-def test_a_loaded_checkpoint_drops_no_row_before_there_is_a_new_one(tmp_path: Path) -> None:
-    def loggers() -> list[Any]:
+def test_a_loaded_checkpoint_drops_no_row_before_there_is_a_new_one(tmp_path):
+    def loggers():
         sink = ResultLogger(Sink(), rows=tmp_path / "rows.jsonl")
         return [JSONLinesLogger(tmp_path / "a.jsonl"), CSVLogger(tmp_path / "b.csv"), sink]
 
@@ -211,9 +205,7 @@ def test_a_loaded_checkpoint_drops_no_row_before_there_is_a_new_one(tmp_path: Pa
     assert algorithm.callbacks.objects[2].sink.rows == [3], "it has the rows before"
 
 
-def test_a_new_run_sets_the_files_of_an_older_one_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_new_run_sets_the_files_of_an_older_one_aside(tmp_path, caplog):
     for mean in (1.0, 2.0):
         algorithm = SteeredAlgorithm(
             CSVLogger(tmp_path / "b.csv"), ResultLogger(sink := Sink(), rows=tmp_path / "c.jsonl")
@@ -229,7 +221,7 @@ def test_a_new_run_sets_the_files_of_an_older_one_aside(
     assert len(caplog.messages) == 3
 
 
-def test_a_run_that_begins_behind_what_is_written_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_run_that_begins_behind_what_is_written_goes_on_with_it(tmp_path):
     for begin in (0, 2):
         algorithm = SteeredAlgorithm(CSVLogger(tmp_path / "b.csv"))
         algorithm.training_iteration = begin
@@ -240,7 +232,7 @@ def test_a_run_that_begins_behind_what_is_written_goes_on_with_it(tmp_path: Path
     assert (tmp_path / "b.csv").read_text().count("\n") == 5
 
 
-def test_a_logger_that_is_added_later_gets_all_rows(tmp_path: Path) -> None:
+def test_a_logger_that_is_added_later_gets_all_rows(tmp_path):
     algorithm = SteeredAlgorithm(JSONLinesLogger(tmp_path / "b.jsonl"))
     algorithm.tell_returns([1.0] * 3)
     algorithm.is_stopped = True
@@ -251,9 +243,7 @@ def test_a_logger_that_is_added_later_gets_all_rows(tmp_path: Path) -> None:
     assert (tmp_path / "b.csv").read_text().count("\n") == 5
 
 
-def test_a_relative_path_stays_where_it_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_stays_where_it_was_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     logger = JSONLinesLogger()
     (tmp_path / "elsewhere").mkdir()
@@ -262,7 +252,7 @@ def test_a_relative_path_stays_where_it_was_given(
     assert (tmp_path / "results.jsonl").exists()
 
 
-def test_a_logger_in_use_can_be_copied_and_sent(tmp_path: Path) -> None:
+def test_a_logger_in_use_can_be_copied_and_sent(tmp_path):
     algorithm = SteeredAlgorithm(CSVLogger(tmp_path / "results.csv"))
     algorithm.tell()
     flushed(algorithm)
@@ -278,9 +268,7 @@ def test_a_logger_in_use_can_be_copied_and_sent(tmp_path: Path) -> None:
 # ---- what fails
 
 
-def test_a_row_that_a_sink_refuses_is_left_out_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_row_that_a_sink_refuses_is_left_out_and_counted(tmp_path, caplog):
     sink = Sink(KeyError("loss"), None, KeyError("loss"))
     algorithm = SteeredAlgorithm(ResultLogger(sink, rows=tmp_path / "rows.jsonl"))
     results = []
@@ -294,15 +282,13 @@ def test_a_row_that_a_sink_refuses_is_left_out_and_counted(
 
 
 class Unprintable:
-    def __str__(self) -> str:
+    def __str__(self):
         raise RuntimeError("no text for me")
 
 
-def test_a_value_that_raises_loses_its_row_only(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_value_that_raises_loses_its_row_only(path, caplog):
     algorithm = SteeredAlgorithm(JSONLinesLogger(path))
-    itself: dict[str, Any] = {}
+    itself = {}
     itself["itself"] = itself
     for more in ({}, {"odd": Unprintable()}, {"odd": itself}, {}):
         result = algorithm.tell(**more)
@@ -312,9 +298,7 @@ def test_a_value_that_raises_loses_its_row_only(
     assert len(caplog.messages) == 1
 
 
-def test_rows_wait_for_a_disk_that_refuses_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_wait_for_a_disk_that_refuses_them(tmp_path, caplog):
     folder = tmp_path / "not a folder"
     folder.write_text("")
     algorithm = SteeredAlgorithm(JSONLinesLogger(folder / "a.jsonl"), CSVLogger(folder / "b.csv"))
@@ -335,7 +319,7 @@ def test_rows_wait_for_a_disk_that_refuses_them(
 # ---- stop
 
 
-def test_a_run_that_is_stopped_has_its_files_complete(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_has_its_files_complete(tmp_path):
     algorithm = SteeredAlgorithm(CSVLogger(tmp_path / "results.csv"))
     algorithm.tell({"training_iteration": 1})
     algorithm.tell({"training_iteration": 2})
@@ -346,9 +330,7 @@ def test_a_run_that_is_stopped_has_its_files_complete(tmp_path: Path) -> None:
     assert (tmp_path / "results.csv").read_text() == REPORT + "3\n"
 
 
-def test_stop_waits_only_a_while_for_a_sink_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_waits_only_a_while_for_a_sink_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(ResultLogger.flush, "__defaults__", (0.05,))
     algorithm = SteeredAlgorithm(ResultLogger(sink := Sink(), rows=tmp_path / "rows.jsonl"))
     sink.answers.clear()
@@ -363,13 +345,13 @@ def test_stop_waits_only_a_while_for_a_sink_that_hangs(
 
 
 @pytest.mark.parametrize("path", [None, 5, "", ".", b"results.csv"])
-def test_a_path_that_cannot_be_one_is_refused_when_configured(path: Any) -> None:
+def test_a_path_that_cannot_be_one_is_refused_when_configured(path):
     with pytest.raises(CallbackConfigError, match=r"CSVLogger got .*expected the path of a file"):
         CSVLogger(path)
 
 
 @pytest.mark.parametrize("make", ["folder", "pipe", "device"])
-def test_what_is_no_file_is_refused_when_configured(tmp_path: Path, make: str) -> None:
+def test_what_is_no_file_is_refused_when_configured(tmp_path, make):
     path = Path("/dev/full") if make == "device" else tmp_path / "it"
     if make == "folder":
         path.mkdir()
@@ -382,8 +364,8 @@ def test_what_is_no_file_is_refused_when_configured(tmp_path: Path, make: str) -
         JSONLinesLogger(path)
 
 
-def test_loggers_share_rows_and_refuse_to_share_anything_else(tmp_path: Path) -> None:
-    def refused(*loggers: ResultLogger) -> None:
+def test_loggers_share_rows_and_refuse_to_share_anything_else(tmp_path):
+    def refused(*loggers):
         with pytest.raises(CallbackError, match="write to the same place"):
             SteeredAlgorithm(*loggers)
 
@@ -402,15 +384,15 @@ def test_loggers_share_rows_and_refuse_to_share_anything_else(tmp_path: Path) ->
 
 
 class Service:
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         return run_id
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None: ...
+    def log_row(self, run, row, step): ...
 
-    def close_run(self, run: str, *, failed: bool) -> None: ...
+    def close_run(self, run, *, failed): ...
 
 
-def test_the_second_of_two_algorithms_that_write_to_one_file_is_refused(path: Path) -> None:
+def test_the_second_of_two_algorithms_that_write_to_one_file_is_refused(path):
     first, second = (
         SteeredAlgorithm(JSONLinesLogger(path)),
         SteeredAlgorithm(CSVLogger(path.with_suffix(".csv"))),
@@ -431,7 +413,7 @@ def test_the_second_of_two_algorithms_that_write_to_one_file_is_refused(path: Pa
     assert files(path)[-1] == "results.jsonl.1"
 
 
-def test_a_run_that_goes_on_beside_one_that_was_not_stopped_is_refused(path: Path) -> None:
+def test_a_run_that_goes_on_beside_one_that_was_not_stopped_is_refused(path):
     first = SteeredAlgorithm(JSONLinesLogger(path))
     first.tell()
     second = restored(SteeredAlgorithm(JSONLinesLogger(path)), 1)
@@ -443,7 +425,7 @@ def test_a_run_that_goes_on_beside_one_that_was_not_stopped_is_refused(path: Pat
     assert iterations(path) == [1, 2]
 
 
-def test_a_file_of_another_process_is_refused(path: Path) -> None:
+def test_a_file_of_another_process_is_refused(path):
     path.touch()
     with (
         PathLock(path),
@@ -454,7 +436,7 @@ def test_a_file_of_another_process_is_refused(path: Path) -> None:
     assert iterations(path) == [1]
 
 
-def test_an_algorithm_that_was_dropped_gives_its_file_up(path: Path) -> None:
+def test_an_algorithm_that_was_dropped_gives_its_file_up(path):
     first = SteeredAlgorithm(JSONLinesLogger(path))
     first.tell()
     first.weights["of"] = first  # a cycle, as real ones have
@@ -463,13 +445,11 @@ def test_an_algorithm_that_was_dropped_gives_its_file_up(path: Path) -> None:
     assert files(path) == ["results.jsonl", "results.jsonl.1"]
 
 
-def test_a_file_that_is_taken_away_while_training_ends_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_taken_away_while_training_ends_nothing(path, monkeypatch):
     algorithm = SteeredAlgorithm(JSONLinesLogger(path))
     algorithm.tell()
 
-    def taken(path: Path, algorithm: Any) -> bool:
+    def taken(path, algorithm):
         raise BlockingIOError("the run of another process")
 
     with monkeypatch.context() as patch:

@@ -1,9 +1,5 @@
 """RLlib's methods of `SampleBatch`, and its old buffers that store batches."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,11 +7,11 @@ from trainer import PrioritizedReplayBuffer, ReplayBuffer, SampleBatch
 from trainer.connectors.sample_batch import concat_samples
 from trainer.errors import EpisodeError, ReplayError
 
-Buffer: Any = ReplayBuffer
-Prioritized: Any = PrioritizedReplayBuffer
+Buffer = ReplayBuffer
+Prioritized = PrioritizedReplayBuffer
 
 
-def batch_of(*lengths: int, first: int = 0) -> SampleBatch:
+def batch_of(*lengths, first=0):
     """Whole episodes of these lengths, numbered from `first`."""
     ids = np.repeat(np.arange(first, first + len(lengths)), lengths)
     steps = np.concatenate([np.arange(length) for length in lengths])
@@ -31,7 +27,7 @@ def batch_of(*lengths: int, first: int = 0) -> SampleBatch:
     )
 
 
-def test_lists_become_arrays_and_rows_are_counted() -> None:
+def test_lists_become_arrays_and_rows_are_counted():
     batch = SampleBatch({"a": [1, 2, 3], "b": [[0.5], [1.5], [2.5]], "infos": [{}, {}, {}]})
     assert (batch.count, len(batch), batch["b"].shape) == (3, 3, (3, 1))
     assert batch["infos"] == [{}, {}, {}]
@@ -39,7 +35,7 @@ def test_lists_become_arrays_and_rows_are_counted() -> None:
         SampleBatch({"a": [1, 2, 3], "b": [1, 2]})
 
 
-def test_concatenating_gives_the_rows_of_all() -> None:
+def test_concatenating_gives_the_rows_of_all():
     first, second = batch_of(2), batch_of(3, first=1)
     joined = concat_samples([first, SampleBatch(), second])
     assert joined["eps_id"].tolist() == [0, 0, 1, 1, 1]
@@ -48,7 +44,7 @@ def test_concatenating_gives_the_rows_of_all() -> None:
         first.concat(SampleBatch({"obs": [1.0]}))
 
 
-def test_rows_columns_and_slices() -> None:
+def test_rows_columns_and_slices():
     batch = batch_of(2, 2)
     assert [int(row["t"]) for row in batch.rows()] == [0, 1, 0, 1]
     assert [column.tolist() for column in batch.columns(["t", "eps_id"])] == [
@@ -63,7 +59,7 @@ def test_rows_columns_and_slices() -> None:
     assert np.shares_memory(batch.copy(shallow=True)["obs"], batch["obs"])
 
 
-def test_shuffling_moves_whole_rows_and_can_be_repeated() -> None:
+def test_shuffling_moves_whole_rows_and_can_be_repeated():
     batch, again = batch_of(20, 20), batch_of(20, 20)
     before = {tuple(row) for row in batch["obs"].tolist()}
     assert batch.shuffle() is batch
@@ -78,7 +74,7 @@ def test_shuffling_moves_whole_rows_and_can_be_repeated() -> None:
         SampleBatch({"a": [1, 2], "seq_lens": [2]}).shuffle()
 
 
-def test_episodes_are_told_apart_by_id_or_by_their_ends() -> None:
+def test_episodes_are_told_apart_by_id_or_by_their_ends():
     batch = batch_of(1, 3, 2)
     assert [part.count for part in batch.split_by_episode()] == [1, 3, 2]
     del batch["eps_id"]
@@ -93,17 +89,17 @@ def test_episodes_are_told_apart_by_id_or_by_their_ends() -> None:
     ("arguments", "counts"),
     [({"size": 2}, [2, 2, 1]), ({"k": 5}, [5]), ({"num_slices": 2}, [2, 3])],
 )
-def test_timeslices(arguments: dict[str, int], counts: list[int]) -> None:
+def test_timeslices(arguments, counts):
     assert [part.count for part in batch_of(5).timeslices(**arguments)] == counts
 
 
-def test_timeslices_want_one_number() -> None:
+def test_timeslices_want_one_number():
     for arguments in ({}, {"size": 0}, {"size": 1, "num_slices": 2}):
         with pytest.raises(EpisodeError, match="timeslices"):
             batch_of(5).timeslices(**arguments)
 
 
-def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest() -> None:
+def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest():
     buffer = Buffer(capacity=15, storage_unit="timesteps")
     for number in range(3):
         buffer.add(batch_of(5, first=number))
@@ -115,7 +111,7 @@ def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest() -> 
     assert set(buffer.sample(500)["eps_id"].tolist()) == {1, 2, 3}
 
 
-def test_a_buffer_of_sequences_draws_sequences() -> None:
+def test_a_buffer_of_sequences_draws_sequences():
     buffer = Buffer(capacity=100, storage_unit="sequences")
     for length in (1, 2, 3):
         buffer.add(SampleBatch({"id": [length] * length, "seq_lens": [length]}))
@@ -130,7 +126,7 @@ def test_a_buffer_of_sequences_draws_sequences() -> None:
     np.testing.assert_allclose(np.bincount(ids)[1:] / 500, [0.2, 0.2, 0.2, 0.4], atol=0.07)
 
 
-def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end() -> None:
+def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end():
     buffer = Buffer(capacity=18, storage_unit="episodes")
     buffer.add(batch_of(4, 4))
     buffer.add(batch_of(2, 3, first=2)[:4])
@@ -138,7 +134,7 @@ def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end() -> None:
     assert set(buffer.sample(200)["eps_id"].tolist()) == {0, 1, 2}
 
 
-def test_a_buffer_goes_on_from_its_state_with_the_same_draws() -> None:
+def test_a_buffer_goes_on_from_its_state_with_the_same_draws():
     buffer = Buffer(capacity=40, storage_unit="fragments")
     for number in range(6):
         buffer.add(batch_of(2, first=number))
@@ -150,7 +146,7 @@ def test_a_buffer_goes_on_from_its_state_with_the_same_draws() -> None:
     assert buffer.stats()["added_count"] == 12
 
 
-def test_a_buffer_with_priorities_draws_by_them() -> None:
+def test_a_buffer_with_priorities_draws_by_them():
     buffer = Prioritized(capacity=10, storage_unit="timesteps", alpha=1.0)
     buffer.add(batch_of(1), weight=1.0)
     buffer.add(batch_of(1, first=1), weight=3.0)
@@ -164,9 +160,9 @@ def test_a_buffer_with_priorities_draws_by_them() -> None:
         buffer.update_priorities([7], [1.0])
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_what_does_not_fit_is_told():
     with pytest.raises(ReplayError, match='storage_unit="timesteps"'):
-        ReplayBuffer(capacity=4).add(batch_of(2))  # type: ignore[arg-type]
+        ReplayBuffer(capacity=4).add(batch_of(2))
     with pytest.raises(ReplayError, match="expected one of timesteps"):
         Buffer(capacity=4, storage_unit="steps")
     buffer = Buffer(capacity=4, storage_unit="timesteps")

@@ -1,9 +1,5 @@
 """RLlib's keys of `model_config` and `model`: read, left alone where they ask for nothing, told."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,7 +8,6 @@ from trainer import (
     DefaultModelConfig,
     DQNConfig,
     PPOConfig,
-    RLModule,
     RLModuleSpec,
     SACConfig,
     UnknownSettingError,
@@ -22,12 +17,12 @@ from trainer.errors import ConfigError
 from trainer.nn.layers import KERNEL_RULES, TensorDraw
 
 
-def xavier_uniform_(tensor: Any, gain: float = 1.0) -> Any:
+def xavier_uniform_(tensor, gain=1.0):
     """Stands for the function of `torch.nn.init`."""
     raise AssertionError("only its name is of use")
 
 
-def built(config: Any, env: str = "CartPole-v1") -> RLModule:
+def built(config, env="CartPole-v1"):
     made = gym.make(env)
     spec = module_specs(config.environment(env)).only
     return RLModuleSpec(
@@ -35,7 +30,7 @@ def built(config: Any, env: str = "CartPole-v1") -> RLModule:
     ).build(np.random.default_rng(3))
 
 
-def test_the_tuned_dqn_model_of_cartpole_is_built() -> None:
+def test_the_tuned_dqn_model_of_cartpole_is_built():
     config = DQNConfig().rl_module(
         model_config=DefaultModelConfig(
             fcnet_hiddens=[16],
@@ -49,7 +44,7 @@ def test_the_tuned_dqn_model_of_cartpole_is_built() -> None:
     assert (weights["af/0/bias"] == 0.0).all()
 
 
-def test_the_tuned_sac_model_of_pendulum_is_built() -> None:
+def test_the_tuned_sac_model_of_pendulum_is_built():
     config = SACConfig().rl_module(
         model_config=DefaultModelConfig(
             fcnet_hiddens=[8, 8],
@@ -82,15 +77,13 @@ def test_the_tuned_sac_model_of_pendulum_is_built() -> None:
         ("ones_", {}, 0.0),
     ],
 )
-def test_kernels_are_drawn_as_torch_draws_them(
-    name: str, options: dict[str, Any], std: float
-) -> None:
+def test_kernels_are_drawn_as_torch_draws_them(name, options, std):
     kernel = np.zeros((300, 200))
     TensorDraw.named(name, options, KERNEL_RULES)(np.random.default_rng(0), kernel)
     assert kernel.std() == pytest.approx(std, rel=0.02, abs=1e-12)
 
 
-def test_a_truncated_normal_stays_within_its_bounds() -> None:
+def test_a_truncated_normal_stays_within_its_bounds():
     kernel = np.zeros((50, 50))
     draw = TensorDraw.named("trunc_normal_", {"a": -0.1, "b": 0.2}, KERNEL_RULES)
     draw(np.random.default_rng(0), kernel)
@@ -110,7 +103,7 @@ def test_a_truncated_normal_stays_within_its_bounds() -> None:
         {"fcnet_weights_initializer": "orthogonal_"},
     ],
 )
-def test_keys_that_ask_for_nothing_may_stay(model: dict[str, Any]) -> None:
+def test_keys_that_ask_for_nothing_may_stay(model):
     PPOConfig().environment("CartPole-v1").training(model=model).validate()
 
 
@@ -132,9 +125,7 @@ def test_keys_that_ask_for_nothing_may_stay(model: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_keys_that_ask_for_more_are_told_apart_from_misspelt_ones(
-    model: dict[str, Any], advice: str
-) -> None:
+def test_keys_that_ask_for_more_are_told_apart_from_misspelt_ones(model, advice):
     with pytest.raises(ConfigError) as caught:
         PPOConfig().environment("CartPole-v1").training(model=model).validate()
     assert advice in str(caught.value)
@@ -160,19 +151,17 @@ def test_keys_that_ask_for_more_are_told_apart_from_misspelt_ones(
         ),
     ],
 )
-def test_post_fcnet_hiddens_are_the_layers_that_they_are_in_rllib(
-    model: dict[str, Any], hiddens: list[int], activation: str
-) -> None:
+def test_post_fcnet_hiddens_are_the_layers_that_they_are_in_rllib(model, hiddens, activation):
     config = DefaultModelConfig.from_setting(model)
     assert (list(config.fcnet_hiddens), config.fcnet_activation) == (hiddens, activation)
 
 
-def test_no_activation_is_linear() -> None:
+def test_no_activation_is_linear():
     config = DefaultModelConfig(fcnet_activation=None, head_fcnet_activation=None)
     assert config.fcnet_activation == config.head_fcnet_activation == "linear"
 
 
-def test_networks_without_rules_of_their_own_begin_as_ever() -> None:
+def test_networks_without_rules_of_their_own_begin_as_ever():
     plain = built(PPOConfig().training(model={"fcnet_hiddens": [8]}))
     told = built(PPOConfig().training(model={"fcnet_hiddens": [8], "lstm_cell_size": 3}))
     assert plain.get_state().keys() == told.get_state().keys()

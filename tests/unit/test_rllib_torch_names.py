@@ -1,9 +1,5 @@
 """What RLlib's Torch modules import besides their base class."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -35,9 +31,7 @@ torch, nn = try_import_torch()
         ((5, 5), 1, 2, (0, 0, 0, 0), (3, 3)),
     ],
 )
-def test_padding_gives_the_outputs_that_it_says(
-    size: Any, kernel: Any, stride: Any, zeros: Any, outputs: Any
-) -> None:
+def test_padding_gives_the_outputs_that_it_says(size, kernel, stride, zeros, outputs):
     assert same_padding(size, kernel, stride) == (zeros, outputs)
     layer = nn.Sequential(nn.ZeroPad2d(zeros), nn.Conv2d(1, 1, kernel, stride))
     assert tuple(layer(torch.zeros(1, 1, *size)).shape[2:]) == outputs
@@ -45,13 +39,13 @@ def test_padding_gives_the_outputs_that_it_says(
     assert valid_padding(size, kernel, stride) == tuple(plain.shape[2:])
 
 
-def test_rows_drawn_by_normc_have_the_length_that_was_asked_for() -> None:
+def test_rows_drawn_by_normc_have_the_length_that_was_asked_for():
     weight = nn.Linear(5, 3).weight
     normc_initializer(0.01)(weight)
     np.testing.assert_allclose(weight.detach().norm(dim=1).numpy(), 0.01, rtol=1e-5)
 
 
-def test_target_networks_are_copies_that_are_not_learnt() -> None:
+def test_target_networks_are_copies_that_are_not_learnt():
     network = nn.Linear(2, 2)
     target = make_target_network(network)
     assert target.weight is not network.weight
@@ -62,17 +56,17 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
     """Written as for RLlib: markers, `override`, columns by name, and no number of ours."""
 
     @override(TorchRLModule)
-    def setup(self) -> None:
+    def setup(self):
         self._encoder = nn.Sequential(nn.Linear(self.observation_space.shape[0], 16), nn.ReLU())
         self._pi = nn.Linear(16, self.action_space.n)
         self._vf = nn.Linear(16, 1)
 
     @override(TorchRLModule)
-    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+    def _forward(self, batch, **kwargs):
         return {Columns.ACTION_DIST_INPUTS: self._pi(self._encoder(batch[Columns.OBS]))}
 
     @override(TorchRLModule)
-    def _forward_train(self, batch: Any, **kwargs: Any) -> Any:
+    def _forward_train(self, batch, **kwargs):
         embeddings = self._encoder(batch[Columns.OBS])
         return {
             Columns.ACTION_DIST_INPUTS: self._pi(embeddings),
@@ -80,7 +74,7 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
         }
 
     @override(ValueFunctionAPI)
-    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+    def compute_values(self, batch, embeddings=None):
         if embeddings is None:
             embeddings = self._encoder(batch[Columns.OBS])
         return self._vf(embeddings).squeeze(-1)
@@ -88,21 +82,21 @@ class InTheManner(TorchRLModule, ValueFunctionAPI, TargetNetworkAPI):
     # What belongs to target networks: learners here make their own, so it is never called.
 
     @override(TargetNetworkAPI)
-    def make_target_networks(self) -> None:
+    def make_target_networks(self):
         self._target_pi = make_target_network(self._pi)
 
     @override(TargetNetworkAPI)
-    def get_target_network_pairs(self) -> Any:
+    def get_target_network_pairs(self):
         return [(self._pi, self._target_pi)]
 
     @override(TargetNetworkAPI)
-    def forward_target(self, batch: Any, **kwargs: Any) -> Any:
+    def forward_target(self, batch, **kwargs):
         features = self._encoder(batch[Columns.OBS])
         return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._target_pi(features)}
 
 
 @pytest.mark.parametrize("made", [PPOConfig, PGConfig, DQNConfig])
-def test_a_module_in_the_manner_of_rllib_is_trained(made: Any) -> None:
+def test_a_module_in_the_manner_of_rllib_is_trained(made):
     config = made().environment("CartPole-v1").env_runners(num_env_runners=0).debugging(seed=0)
     config.rl_module(rl_module_spec=RLModuleSpec(module_class=InTheManner))
     config.training(train_batch_size=16)
@@ -119,7 +113,7 @@ def test_a_module_in_the_manner_of_rllib_is_trained(made: Any) -> None:
     assert not any("target" in name for name in after)
 
 
-def test_a_module_in_the_manner_of_rllib_is_made_and_called_as_there() -> None:
+def test_a_module_in_the_manner_of_rllib_is_made_and_called_as_there():
     module = InTheManner(
         observation_space=spaces.Box(-1.0, 1.0, (4,)), action_space=spaces.Discrete(3)
     )

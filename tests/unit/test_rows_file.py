@@ -1,15 +1,11 @@
 """The rows of a run: what is in the file, and what is read, after every writing and damage."""
 
-from __future__ import annotations
-
 import json
 import math
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,15 +27,15 @@ NOISE = b"\xff\xfe\x00"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "folder" / "results.jsonl"
 
 
-def row(iteration: int, **values: Any) -> dict[str, Any]:
+def row(iteration, **values):
     return {"env_runners": {"speed": iteration / 7}, "training_iteration": iteration, **values}
 
 
-def written(path: Path, *iterations: int, **values: Any) -> RowsFile:
+def written(path, *iterations, **values):
     """A file that knows nothing yet, as in a new process, with these rows behind what is there."""
     rows = RowsFile(path)
     for iteration in iterations:
@@ -47,18 +43,18 @@ def written(path: Path, *iterations: int, **values: Any) -> RowsFile:
     return rows
 
 
-def iterations(path: Path) -> list[int]:
+def iterations(path):
     return [json.loads(line)["training_iteration"] for line in path.read_text().splitlines()]
 
 
-def files(path: Path) -> list[str]:
+def files(path):
     return sorted(found.name for found in path.parent.iterdir())
 
 
 # ---- appending
 
 
-def test_rows_are_appended_also_by_the_next_process(path: Path) -> None:
+def test_rows_are_appended_also_by_the_next_process(path):
     for iteration in (1, 2, 3):
         written(path, iteration)
     written(path, 4, 5)
@@ -68,9 +64,7 @@ def test_rows_are_appended_also_by_the_next_process(path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(
-    path: Path, is_known: bool
-) -> None:
+def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(path, is_known):
     rows = written(path, 1, 2, 3, 4, word="old")
     before = path.read_bytes()
     rows = rows if is_known else RowsFile(path)
@@ -81,7 +75,7 @@ def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(
     assert path.read_bytes() == before
 
 
-def test_a_row_that_is_appended_twice_is_written_once(path: Path) -> None:
+def test_a_row_that_is_appended_twice_is_written_once(path):
     rows = written(path, 1, 2)
     before = path.stat()
     rows.append(row(2))
@@ -90,7 +84,7 @@ def test_a_row_that_is_appended_twice_is_written_once(path: Path) -> None:
     assert iterations(path) == [1, 2]
 
 
-def test_keeping_drops_the_rows_behind_one(path: Path) -> None:
+def test_keeping_drops_the_rows_behind_one(path):
     assert RowsFile(path).keep(3) == 0
     assert not path.exists()
     written(path, 1, 2, 3)
@@ -105,7 +99,7 @@ def test_keeping_drops_the_rows_behind_one(path: Path) -> None:
     assert iterations(path) == [1]
 
 
-def test_a_file_that_is_deleted_or_emptied_begins_again(path: Path) -> None:
+def test_a_file_that_is_deleted_or_emptied_begins_again(path):
     rows = written(path, 1, 2)
     path.unlink()
     rows.append(row(3))
@@ -116,16 +110,14 @@ def test_a_file_that_is_deleted_or_emptied_begins_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("iteration", [None, True, 1.0, "1"])
-def test_a_row_without_its_iteration_is_refused(path: Path, iteration: Any) -> None:
+def test_a_row_without_its_iteration_is_refused(path, iteration):
     with pytest.raises(ValueError, match=rf"training_iteration={iteration!r} cannot be written"):
         RowsFile(path).append({"training_iteration": iteration})
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/dev/full")])
-def test_what_is_no_file_is_refused_and_left_alone(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_what_is_no_file_is_refused_and_left_alone(tmp_path, make):
     rows = RowsFile(tmp_path / "rows")
     make(rows.path)
     for act in (lambda: rows.append(row(1)), lambda: rows.set_aside(), lambda: rows.keep(1)):
@@ -134,13 +126,11 @@ def test_what_is_no_file_is_refused_and_left_alone(
     assert [found.name for found in tmp_path.iterdir()] == ["rows"]
 
 
-def test_a_failed_rewriting_leaves_the_file_as_it_was(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_rewriting_leaves_the_file_as_it_was(path, monkeypatch):
     rows = written(path, 1, 2, 3)
     before = path.read_bytes()
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
@@ -154,7 +144,7 @@ def test_a_failed_rewriting_leaves_the_file_as_it_was(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits are a thing of POSIX")
-def test_a_full_disk_leaves_no_half_lines(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_leaves_no_half_lines(path, caplog):
     rows = written(path, 1, 2, text="x" * 500)
     size = path.stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -176,9 +166,7 @@ def test_a_full_disk_leaves_no_half_lines(path: Path, caplog: pytest.LogCaptureF
 # ---- damage
 
 
-def test_a_torn_last_line_is_dropped_with_one_warning(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_torn_last_line_is_dropped_with_one_warning(path, caplog):
     written(path, 1, 2)
     num_whole = path.stat().st_size
     written(path, 3)
@@ -196,9 +184,7 @@ def test_a_torn_last_line_is_dropped_with_one_warning(
     assert files(path) == ["results.jsonl"]
 
 
-def test_lines_that_are_damaged_or_no_rows_stay_and_are_passed_over(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lines_that_are_damaged_or_no_rows_stay_and_are_passed_over(path, caplog):
     written(path, 1, 2, 3, 4)
     lines = path.read_bytes().splitlines(keepends=True)
     spoilt = [b'{"note": "of the user"}\n', lines[0], NOISE + lines[1], b"half\n", lines[3]]
@@ -216,9 +202,7 @@ def test_lines_that_are_damaged_or_no_rows_stay_and_are_passed_over(
     assert path.read_bytes() == b"".join([*spoilt[:2], encoded_row(row(4))])
 
 
-def test_a_file_that_holds_something_else_is_not_lost(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_holds_something_else_is_not_lost(path, caplog):
     path.parent.mkdir()
     path.write_bytes(b"Dear diary,\ntoday was " + NOISE)
     written(path, 1)
@@ -227,9 +211,7 @@ def test_a_file_that_holds_something_else_is_not_lost(
     assert "That file is now results.jsonl.1" in caplog.text
 
 
-def test_what_is_set_aside_gets_the_next_free_name(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_set_aside_gets_the_next_free_name(path, caplog):
     older = []
     for number in range(3):
         rows = RowsFile(path)
@@ -244,7 +226,7 @@ def test_what_is_set_aside_gets_the_next_free_name(
 # ---- reading
 
 
-def test_the_newest_row_is_read_from_the_end_however_long_rows_are(path: Path) -> None:
+def test_the_newest_row_is_read_from_the_end_however_long_rows_are(path):
     assert RowsFile(path).last_row() is None
     rows = written(path, 1)
     rows.append(row(2, text="x" * 300_000))
@@ -255,7 +237,7 @@ def test_the_newest_row_is_read_from_the_end_however_long_rows_are(path: Path) -
     assert [rows.last_row(until=end) for end in (0, *ends)] == [None, *rows.rows()]
 
 
-def test_bookmarks_agree_as_far_as_the_file_is_as_it_was(path: Path) -> None:
+def test_bookmarks_agree_as_far_as_the_file_is_as_it_was(path):
     rows = written(path, 1, 2, 3, 4)
     ends = [line.end for line in rows.lines()]
     assert rows.agreed(ends) == ends
@@ -274,7 +256,7 @@ def test_bookmarks_agree_as_far_as_the_file_is_as_it_was(path: Path) -> None:
     assert list(rows.lines(START)) == []
 
 
-def test_rows_that_are_counted_are_numbered_by_their_lines(path: Path) -> None:
+def test_rows_that_are_counted_are_numbered_by_their_lines(path):
     rows = RowsFile(path, counts_lines=True)
     for loss in (0.5, 0.25, 0.5):
         rows.append({"loss": loss, "training_iteration": 7})
@@ -291,8 +273,8 @@ def test_rows_that_are_counted_are_numbered_by_their_lines(path: Path) -> None:
 # ---- values
 
 
-def test_other_programs_read_null_lists_and_text_where_json_lacks_something() -> None:
-    values: dict[Any, Any] = {
+def test_other_programs_read_null_lists_and_text_where_json_lacks_something():
+    values = {
         "a": math.nan, "b": [np.float32(np.inf), -math.inf], "c": np.array([1.5, np.nan]),
         "d": np.int64(3), "e": np.bool_(True), "f": (1, None), "g": Path("x"), 5: {"h": "é"},
         "config": {"lr": 1},
@@ -323,7 +305,7 @@ _ROWS = st.dictionaries(
 
 
 @given(values=_ROWS)
-def test_rows_are_read_as_they_were(values: dict[str, Any]) -> None:
+def test_rows_are_read_as_they_were(values):
     line = encoded_row(values)
     assert line.endswith(b"}\n")
     assert line.count(b"\n") == 1
@@ -337,6 +319,6 @@ def test_rows_are_read_as_they_were(values: dict[str, Any]) -> None:
     [3, [3], [[]], [[[], "nan"]], [[["a"], "nun"]], [[["a"], "object"]], [[["b", 0], "nan"]],
      [[["a", 1], "nan"]], [[["a"], "uint8"]]],
 )  # fmt: skip
-def test_a_forged_row_is_no_row(odd: Any) -> None:
+def test_a_forged_row_is_no_row(odd):
     forged = {"a": "x", "training_iteration": 1, "_exact": odd}
     assert decoded_row(json.dumps(forged).encode() + b"\n") is None

@@ -1,13 +1,9 @@
 """Calls of runners from when they are asked until they are over, and who owns them meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ from tests.small_runs import small_ppo
 from trainer import EnvRunnerGroup, SerializationError, TrainerError
 from trainer.env_runners.messages import Assignment, ModuleWeights, PolicySnapshot, Weights
 from trainer.modules import ByModule
-from trainer.runner_group.pending import Ask, Pending
+from trainer.runner_group.pending import Ask
 from trainer.runner_group.plays import TicketPlay
 from trainer.runner_group.repair import _is_logged, _rarely_logged
 from trainer.testing import FakeEngine, ScriptedFault
@@ -24,17 +20,17 @@ from trainer.testing import FakeEngine, ScriptedFault
 # ---- what is logged of replacements
 
 
-def record(num_restarts: int, *, in_evaluation: bool) -> Any:
+def record(num_restarts, *, in_evaluation):
     spec = SimpleNamespace(in_evaluation=in_evaluation)
     return SimpleNamespace(num_restarts=num_restarts, spec=spec)
 
 
-def test_every_replacement_of_a_training_runner_is_logged() -> None:
+def test_every_replacement_of_a_training_runner_is_logged():
     assert all(_is_logged(record(number, in_evaluation=False)) for number in range(1, 500))
     assert _rarely_logged(record(100, in_evaluation=False)) == ""
 
 
-def test_replacements_without_end_of_an_evaluation_runner_are_logged_now_and_then() -> None:
+def test_replacements_without_end_of_an_evaluation_runner_are_logged_now_and_then():
     logged = [number for number in range(1, 350) if _is_logged(record(number, in_evaluation=True))]
     assert logged == [*range(1, 21), 100, 200, 300]
     assert _rarely_logged(record(19, in_evaluation=True)) == ""
@@ -47,9 +43,7 @@ def test_replacements_without_end_of_an_evaluation_runner_are_logged_now_and_the
 
 
 @contextlib.contextmanager
-def group_on(
-    *faults: ScriptedFault, num_env_runners: int = 2, recreated: list[int] | None = None
-) -> Iterator[Any]:
+def group_on(*faults, num_env_runners=2, recreated=None):
     """A group of runners on a scripted engine that have played a sample."""
     group = EnvRunnerGroup(
         config=small_ppo(), num_env_runners=num_env_runners, engine=FakeEngine(*faults)
@@ -63,21 +57,21 @@ def group_on(
         group.stop()
 
 
-def dies(runner: int, *calls: int, at_sign: int = 5) -> list[ScriptedFault]:
+def dies(runner, *calls, at_sign=5):
     """Faults of one runner; its calls are counted from 0, starts included."""
     place = f"env runner {runner}"
     return [ScriptedFault("die", place=place, call=call, at_sign=at_sign) for call in calls]
 
 
-IN_THE_SECOND: list[ScriptedFault] = dies(1, 2, 4, 6)
+IN_THE_SECOND = dies(1, 2, 4, 6)
 """Three deaths at the same place of the second sample: its episodes are given up."""
 
 
-def ping() -> Ask:
+def ping():
     return Ask("apply", ("ping", {}), is_repeatable=False)
 
 
-def test_a_call_is_over_when_its_runner_has_answered_and_waits_for_no_other() -> None:
+def test_a_call_is_over_when_its_runner_has_answered_and_waits_for_no_other():
     slow = ScriptedFault("delay", place="env runner 1", call=2, seconds=5.0)
     with group_on(slow) as group:
         runners = group._runners
@@ -92,7 +86,7 @@ def test_a_call_is_over_when_its_runner_has_answered_and_waits_for_no_other() ->
         assert runners.advance(60.0) == [], "nothing is in flight"
 
 
-def test_what_repairs_cost_is_in_the_call_until_it_is_noted() -> None:
+def test_what_repairs_cost_is_in_the_call_until_it_is_noted():
     with group_on(*IN_THE_SECOND) as group:
         runners = group._runners
         asks = group._sampler.asks_for(40, by_agent=False)
@@ -109,7 +103,7 @@ def test_what_repairs_cost_is_in_the_call_until_it_is_noted() -> None:
         assert group._records.take_losses() == (0, 0)
 
 
-def test_a_call_that_raises_drops_all_that_are_in_flight() -> None:
+def test_a_call_that_raises_drops_all_that_are_in_flight():
     with group_on() as group:
         runners = group._runners
         runners.begin()
@@ -122,7 +116,7 @@ def test_a_call_that_raises_drops_all_that_are_in_flight() -> None:
         assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
 
 
-def test_a_runner_is_made_again_for_a_call_that_was_handed_back_and_takes_the_next_one() -> None:
+def test_a_runner_is_made_again_for_a_call_that_was_handed_back_and_takes_the_next_one():
     with group_on(*dies(1, 2)) as group:
         runners = group._runners
         asks = group._sampler.asks_for(40, by_agent=False)
@@ -139,8 +133,8 @@ def test_a_runner_is_made_again_for_a_call_that_was_handed_back_and_takes_the_ne
         assert second.repair_s > 0
 
 
-def test_who_was_replaced_is_told_once_and_only_when_it_is_there() -> None:
-    recreated: list[int] = []
+def test_who_was_replaced_is_told_once_and_only_when_it_is_there():
+    recreated = []
     with group_on(*dies(2, 2), recreated=recreated) as group:
         group.foreach_env_runner_async(lambda runner: runner.sample(num_timesteps=30))
         runners = group._runners
@@ -157,12 +151,12 @@ def test_who_was_replaced_is_told_once_and_only_when_it_is_there() -> None:
 
 
 @contextlib.contextmanager
-def interrupted(group: Any) -> Iterator[None]:
+def interrupted(group):
     """The next wait for an answer is interrupted."""
     arrivals = group._runners._pool._arrivals
     wait = arrivals.wait
 
-    def interrupt(_: float) -> None:
+    def interrupt(_):
         arrivals.wait = wait
         raise KeyboardInterrupt
 
@@ -170,24 +164,22 @@ def interrupted(group: Any) -> Iterator[None]:
     yield
 
 
-def outcome(group: Any) -> bytes:
+def outcome(group):
     sample = group.sample_env_steps(40)
     return encode([group.get_state(), sample.numbers, sample.counts.num_episodes_lost])
 
 
-def finished(group: Any) -> None:
+def finished(group):
     group.foreach_env_runner(lambda runner: None)
 
 
-def abandoned(group: Any) -> None:
+def abandoned(group):
     group._runners.abandon()
 
 
 @pytest.mark.parametrize("drop", [finished, abandoned])
 @pytest.mark.parametrize("faults", [[], IN_THE_SECOND])
-def test_a_sample_ahead_that_is_dropped_never_happened(
-    drop: Any, faults: list[ScriptedFault]
-) -> None:
+def test_a_sample_ahead_that_is_dropped_never_happened(drop, faults):
     with group_on() as group:
         expected = outcome(group)
     with group_on(*faults) as group:
@@ -204,8 +196,8 @@ def test_a_sample_ahead_that_is_dropped_never_happened(
         assert outcome(group) == expected
 
 
-def test_a_sample_ahead_that_is_taken_is_the_sample_with_its_losses() -> None:
-    def played(*, is_ahead: bool) -> tuple[bytes, int]:
+def test_a_sample_ahead_that_is_taken_is_the_sample_with_its_losses():
+    def played(*, is_ahead):
         with group_on(*IN_THE_SECOND) as group:
             if is_ahead:
                 group.begin_sample(40)
@@ -219,8 +211,8 @@ def test_a_sample_ahead_that_is_taken_is_the_sample_with_its_losses() -> None:
 
 @pytest.mark.parametrize("change", ["steps", "policy", None])
 def test_a_sample_ahead_is_taken_for_what_was_asked_and_as_runners_are_to_act(
-    change: str | None,
-) -> None:
+    change,
+):
     with group_on() as group:
         group.begin_sample(40)
         if change == "policy":
@@ -229,7 +221,7 @@ def test_a_sample_ahead_is_taken_for_what_was_asked_and_as_runners_are_to_act(
         assert group.num_dropped_ahead == (change is not None)
 
 
-def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it() -> None:
+def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it():
     with group_on() as group:
         before, undo = encode(group.get_state()), group.mark()
         group.begin_sample(40)
@@ -244,8 +236,8 @@ def test_an_interrupt_while_a_sample_ahead_is_waited_for_leaves_nothing_of_it() 
         assert encode(group.get_state()) == before
 
 
-def test_no_event_tells_of_runners_that_end_with_a_sample_that_nobody_wanted() -> None:
-    recreated: list[int] = []
+def test_no_event_tells_of_runners_that_end_with_a_sample_that_nobody_wanted():
+    recreated = []
     with group_on(recreated=recreated) as group:
         group.begin_sample(40)
         group._runners.abandon()
@@ -258,8 +250,8 @@ def test_no_event_tells_of_runners_that_end_with_a_sample_that_nobody_wanted() -
         assert recreated == [1], "that was wanted"
 
 
-def test_an_event_tells_of_runners_that_end_with_a_sample_that_was_taken() -> None:
-    recreated: list[int] = []
+def test_an_event_tells_of_runners_that_end_with_a_sample_that_was_taken():
+    recreated = []
     with group_on(recreated=recreated) as group:
         group.begin_sample(40)
         with interrupted(group), pytest.raises(KeyboardInterrupt):
@@ -271,7 +263,7 @@ def test_an_event_tells_of_runners_that_end_with_a_sample_that_was_taken() -> No
 # ---- users' calls
 
 
-def test_calls_of_users_that_are_dropped_are_over_and_others_can_be_made() -> None:
+def test_calls_of_users_that_are_dropped_are_over_and_others_can_be_made():
     with group_on() as group:
         assert group.foreach_env_runner_async(lambda runner: runner.worker_index) == 2
         group._runners.abandon()
@@ -282,12 +274,12 @@ def test_calls_of_users_that_are_dropped_are_over_and_others_can_be_made() -> No
 
 
 def test_an_interrupt_between_two_calls_of_users_leaves_neither(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     with group_on() as group:
         ask = group._runners.ask
 
-        def asks_the_first_only(index: int, call: Ask) -> None:
+        def asks_the_first_only(index, call):
             if index == 2:
                 raise KeyboardInterrupt
             ask(index, call)
@@ -305,15 +297,15 @@ def test_an_interrupt_between_two_calls_of_users_leaves_neither(
 class Owner:
     """Has calls in flight, and may fail when they are waited for."""
 
-    def __init__(self, failure: BaseException | None = None) -> None:
-        self.failure, self.calls = failure, list[str]()
+    def __init__(self, failure=None):
+        self.failure, self.calls = failure, []
 
-    def finish(self) -> None:
+    def finish(self):
         self.calls.append("finish")
         if self.failure is not None:
             raise self.failure
 
-    def dropped(self) -> None:
+    def dropped(self):
         self.calls.append("dropped")
 
 
@@ -327,11 +319,9 @@ class Owner:
         ("abandon", None, ["dropped"]),
     ],
 )
-def test_what_is_in_flight_is_over_however_it_ends(
-    method: str, failure: BaseException | None, calls: list[str]
-) -> None:
+def test_what_is_in_flight_is_over_however_it_ends(method, failure, calls):
     group = EnvRunnerGroup(config=small_ppo())
-    runners: Any = group._runners
+    runners = group._runners
     runners.owner = owner = Owner(failure)
     with contextlib.nullcontext() if failure is None else pytest.raises(type(failure)):
         getattr(runners, method)()
@@ -342,18 +332,18 @@ def test_what_is_in_flight_is_over_however_it_ends(
     group.stop()
 
 
-def test_a_call_that_an_interrupt_left_behind_is_dropped_before_the_next() -> None:
+def test_a_call_that_an_interrupt_left_behind_is_dropped_before_the_next():
     with group_on() as group:
-        left: Pending = group._runners.ask(1, ping())  # its owner was never noted
+        left = group._runners.ask(1, ping())  # its owner was never noted
         assert group.foreach_env_runner(lambda runner: runner.worker_index) == [1, 2]
         assert left.is_over
         assert left.answer is None
 
 
-def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch):
     ask = TicketPlay._ask
 
-    def interrupted(play: TicketPlay, index: int, share: Any) -> None:
+    def interrupted(play, index, share):
         ask(play, index, share)
         raise KeyboardInterrupt
 
@@ -369,18 +359,17 @@ def test_a_play_that_cannot_ask_leaves_nothing_in_flight(monkeypatch: pytest.Mon
 # ---- plays
 
 
-def play_of(group: Any, num_tickets: int, **options: Any) -> TicketPlay:
+def play_of(group, num_tickets, **options):
     """A play of single episodes that does not wait for all."""
     tickets = [Assignment(0, number, num_episodes=1) for number in range(num_tickets)]
-    play: TicketPlay = group.begin_play(tickets, waits_for_all=False, **options)
-    return play
+    return group.begin_play(tickets, waits_for_all=False, **options)
 
 
-def is_late(runner: int, seconds: float, *, call: int = 2) -> ScriptedFault:
+def is_late(runner, seconds, *, call=2):
     return ScriptedFault("delay", place=f"env runner {runner}", call=call, seconds=seconds)
 
 
-def test_a_share_that_another_one_has_played_is_not_waited_for() -> None:
+def test_a_share_that_another_one_has_played_is_not_waited_for():
     with group_on(is_late(1, 3600.0)) as group:
         play = play_of(group, 4)
         play.finish()
@@ -390,7 +379,7 @@ def test_a_share_that_another_one_has_played_is_not_waited_for() -> None:
         assert group.end_play(play).counts.num_episodes == 4
 
 
-def test_a_share_is_not_handed_on_again_while_somebody_plays_it() -> None:
+def test_a_share_is_not_handed_on_again_while_somebody_plays_it():
     with group_on(is_late(1, 60.0), *dies(2, 3)) as group:
         play = play_of(group, 4)
         play.finish()
@@ -398,7 +387,7 @@ def test_a_share_is_not_handed_on_again_while_somebody_plays_it() -> None:
         assert play.missing == []
 
 
-def test_the_second_answer_for_a_share_counts_for_nothing() -> None:
+def test_the_second_answer_for_a_share_counts_for_nothing():
     # The second runner plays the first one's share, and is late itself with the third one's.
     late = [is_late(1, 30.0), is_late(2, 120.0, call=4), is_late(3, 60.0)]
     with group_on(*late, num_env_runners=3) as group:
@@ -408,11 +397,11 @@ def test_the_second_answer_for_a_share_counts_for_nothing() -> None:
         assert group._runners._pool[1].is_running, "it has answered"
 
 
-def test_who_is_asked_after_the_end_was_requested_hears_of_it() -> None:
+def test_who_is_asked_after_the_end_was_requested_hears_of_it():
     config = small_ppo().fault_tolerance(
         restart_failed_env_runners=False, ignore_env_runner_failures=True
     )
-    group: Any = EnvRunnerGroup(config=config, num_env_runners=2, engine=FakeEngine(*dies(1, 1)))
+    group = EnvRunnerGroup(config=config, num_env_runners=2, engine=FakeEngine(*dies(1, 1)))
     slots = range(group.num_slots)
     tickets = [Assignment(0, slot, len(slots), num_env_steps=8) for slot in slots]
     play = group.begin_play(tickets, steps_per_chunk=(8, 8))
@@ -431,11 +420,11 @@ def test_who_is_asked_after_the_end_was_requested_hears_of_it() -> None:
 # ---- the runner of this process
 
 
-def test_the_runner_of_this_process_refuses_calls_of_its_own_callbacks() -> None:
-    def ask(**_: Any) -> None:
+def test_the_runner_of_this_process_refuses_calls_of_its_own_callbacks():
+    def ask(**_):
         groups[0].foreach_env_runner(lambda runner: None)
 
-    groups: list[Any] = []
+    groups = []
     groups.append(EnvRunnerGroup(config=small_ppo().callbacks(on_episode_end=ask)))
     with pytest.raises(Exception, match="is at work itself") as raised:
         groups[0].sample_env_steps(100)
@@ -443,12 +432,12 @@ def test_the_runner_of_this_process_refuses_calls_of_its_own_callbacks() -> None
     groups.pop().stop()
 
 
-def test_the_runner_of_this_process_is_kept_after_an_error_and_put_back() -> None:
-    def fail(runner: Any) -> None:
+def test_the_runner_of_this_process_is_kept_after_an_error_and_put_back():
+    def fail(runner):
         runner.sample(num_timesteps=7)
         raise ZeroDivisionError("mine")
 
-    group: Any = EnvRunnerGroup(config=small_ppo())
+    group = EnvRunnerGroup(config=small_ppo())
     group.sample_env_steps(40)
     runner, before = group.local_env_runner, encode(group.get_state())
     with pytest.raises(ZeroDivisionError, match="mine") as raised:
@@ -461,12 +450,12 @@ def test_the_runner_of_this_process_is_kept_after_an_error_and_put_back() -> Non
 
 
 def test_weights_that_did_not_arrive_as_a_whole_are_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupt(_: Any) -> None:
+    monkeypatch,
+):
+    def interrupt(_):
         raise KeyboardInterrupt
 
-    group: Any = EnvRunnerGroup(config=small_ppo())
+    group = EnvRunnerGroup(config=small_ppo())
     group.sample_env_steps(40)
     runner = group.local_env_runner
     id_, state = group.module_specs.only_id, runner.module.get_state()

@@ -1,10 +1,7 @@
 """How long a call may go without progress; a scripted engine's clock, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 import threading
-from typing import Any
 
 import pytest
 
@@ -17,13 +14,11 @@ from trainer.testing import FakeEngine, ScriptedFault
 class _Clock:
     now_s = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now_s
 
 
-def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(caplog):
     clock = _Clock()
     watch = StallWatch("env runner 1", clock)
     watch.begin(7, StallLimit(10.0, "sample_timeout_s"))
@@ -44,7 +39,7 @@ def test_a_call_stalls_when_its_signs_stand_still_for_its_limit(
     assert watch.stalled_s(8) is None
 
 
-def test_another_limit_counts_from_the_first_sign_on() -> None:
+def test_another_limit_counts_from_the_first_sign_on():
     clock = _Clock()
     watch = StallWatch("env runner 1", clock)
     watch.begin(0, StallLimit(100.0, "start", at_work=StallLimit(1.0, "work")))
@@ -56,7 +51,7 @@ def test_another_limit_counts_from_the_first_sign_on() -> None:
     assert watch.limit.text == "work=1.0"
 
 
-def test_a_lost_worker_is_told_with_what_its_engine_knows() -> None:
+def test_a_lost_worker_is_told_with_what_its_engine_knows():
     lost = Lost(None, cause="its node left the cluster", where="node-7")
     assert lost.describe() == "died (its node left the cluster) on node-7"
     assert lost == Lost(None)
@@ -64,26 +59,26 @@ def test_a_lost_worker_is_told_with_what_its_engine_knows() -> None:
 
 
 class _Handler:
-    def __init__(self, signals: Any) -> None:
+    def __init__(self, signals):
         self.signals = signals
 
-    def report(self) -> int:
+    def report(self):
         return threading.get_ident()
 
-    def failure_context(self) -> dict[str, Any]:
+    def failure_context(self):
         return {}
 
-    def close(self) -> None:
+    def close(self):
         raise KeyError("close")
 
-    def walk(self, num_heartbeats: int) -> int:
+    def walk(self, num_heartbeats):
         for _ in range(num_heartbeats):
             self.signals.num_heartbeats += 1
         return os.getpid()
 
 
-def test_the_same_script_strikes_the_same_sign_at_the_same_time() -> None:
-    def ending() -> tuple[Any, ...]:
+def test_the_same_script_strikes_the_same_sign_at_the_same_time():
+    def ending():
         engine = FakeEngine(ScriptedFault("die", place="a", call=1, at_sign=700, exit_code=3))
         pool = WorkerPool(["a", "b"], engine=engine)
         for place in pool.places.values():
@@ -101,7 +96,7 @@ def test_the_same_script_strikes_the_same_sign_at_the_same_time() -> None:
     assert ending() == first
 
 
-def test_a_wait_that_would_never_end_is_an_error() -> None:
+def test_a_wait_that_would_never_end_is_an_error():
     pool = WorkerPool(["a"], engine=FakeEngine(ScriptedFault("hang", method="walk")))
     pool[1].start(pack(_Handler))
     pool.next_outcome()
@@ -111,7 +106,7 @@ def test_a_wait_that_would_never_end_is_an_error() -> None:
     pool.kill()
 
 
-def test_a_handler_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_cannot_be_closed_is_logged(caplog):
     pool = WorkerPool(["worker 1"], engine=FakeEngine())
     pool[1].start(pack(_Handler))
     pool.next_outcome()
@@ -119,14 +114,12 @@ def test_a_handler_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixt
     assert "Worker 1 was stopped, but closing it raised builtins.KeyError: 'close'" in caplog.text
 
 
-def test_only_a_pool_that_was_not_stopped_ends_its_workers_when_it_is_dropped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def num_kills(*, stopped: bool) -> int:
+def test_only_a_pool_that_was_not_stopped_ends_its_workers_when_it_is_dropped(monkeypatch):
+    def num_kills(*, stopped):
         pool = WorkerPool(["worker 1"], engine=FakeEngine())
         if stopped:
             pool.stop()
-        kills: list[None] = []
+        kills = []
         monkeypatch.setattr(pool[1], "kill", lambda: kills.append(None))
         del pool
         return len(kills)

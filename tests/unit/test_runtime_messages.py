@@ -1,9 +1,5 @@
 """Errors on their way from a worker: what can travel does, and the type comes before the cause."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import cloudpickle
 import pytest
 
@@ -13,13 +9,13 @@ from trainer.runtime.messages import RemoteTraceback, describe_failure
 from trainer.testing import InjectedFaultError, UnpicklableError
 
 
-def raised(error: Exception, cause: Exception | None = None) -> Exception:
+def raised(error, cause=None):
     with pytest.raises(type(error)) as caught:
         raise error from cause
     return caught.value
 
 
-def test_an_error_arrives_with_its_cause_and_the_remote_traceback() -> None:
+def test_an_error_arrives_with_its_cause_and_the_remote_traceback():
     cause = InjectedFaultError("why")
     arrived = describe_failure(raised(EnvCreationError("what"), cause)).unpack_error()
     assert isinstance(arrived, EnvCreationError)
@@ -34,27 +30,23 @@ def test_an_error_arrives_with_its_cause_and_the_remote_traceback() -> None:
         (CallbackError("mine", "on_episode_end", original=UnpicklableError("why")), CallbackError),
     ],
 )
-def test_a_cause_that_cannot_travel_stays_behind_alone(
-    error: Exception, expected: type[Exception]
-) -> None:
+def test_a_cause_that_cannot_travel_stays_behind_alone(error, expected):
     arrived = describe_failure(raised(error, UnpicklableError("why"))).unpack_error()
     assert isinstance(arrived, expected)
     assert isinstance(arrived.__cause__, RemoteTraceback)
     assert "UnpicklableError: why" in str(arrived.__cause__), "its text is told"
 
 
-def test_an_error_that_cannot_travel_is_told_by_its_text() -> None:
+def test_an_error_that_cannot_travel_is_told_by_its_text():
     arrived = describe_failure(raised(UnpicklableError("why"))).unpack_error()
     assert isinstance(arrived, RemoteError)
     assert "UnpicklableError: why" in str(arrived)
 
 
-def test_an_error_that_does_not_load_here_is_told_by_its_text(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_that_does_not_load_here_is_told_by_its_text(monkeypatch):
     failure = describe_failure(raised(InjectedFaultError("why")))
 
-    def missing(_: bytes) -> Any:
+    def missing(_):
         raise ImportError("no such module here")
 
     monkeypatch.setattr(cloudpickle, "loads", missing)

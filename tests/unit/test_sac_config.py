@@ -1,24 +1,20 @@
 """SACConfig: RLlib's defaults, what is refused and why, the shapes of both kinds of networks."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from gymnasium import spaces
 
 from trainer import ConfigError, PPOConfig, RLModuleSpec, SACConfig, UnknownSettingError
 from trainer.config.algorithm_config import module_specs
-from trainer.modules import ActorCriticModule, RLModule, SACModule
+from trainer.modules import ActorCriticModule, SACModule
 
 
-def problems(**settings: Any) -> str:
+def problems(**settings):
     with pytest.raises(ConfigError) as caught:
         SACConfig().update_from_dict(settings).validate()
     return str(caught.value)
 
 
-def built(**settings: Any) -> RLModule:
+def built(**settings):
     """The network that a config asks for, in a small env."""
     spec = module_specs(
         SACConfig()
@@ -30,13 +26,13 @@ def built(**settings: Any) -> RLModule:
     return spec.build()
 
 
-def test_the_defaults_are_valid_and_do_not_explore_in_evaluation() -> None:
+def test_the_defaults_are_valid_and_do_not_explore_in_evaluation():
     config = SACConfig()
     assert config.get_evaluation_config_object().explore is False
     config.validate()
 
 
-def test_lr_must_stay_none_and_the_three_rates_are_named() -> None:
+def test_lr_must_stay_none_and_the_three_rates_are_named():
     text = problems(lr=1e-3)
     assert "lr=0.001" in text
     assert "`actor_lr`, `critic_lr` and `alpha_lr`" in text
@@ -72,18 +68,18 @@ def test_lr_must_stay_none_and_the_three_rates_are_named() -> None:
         ({"rl_module_spec": RLModuleSpec(module_class=ActorCriticModule)}, "SACModule"),
     ],
 )
-def test_what_cannot_work_is_refused(settings: dict[str, Any], expected: str) -> None:
+def test_what_cannot_work_is_refused(settings, expected):
     assert expected in problems(**settings)
 
 
-def test_unknown_arguments_are_named() -> None:
+def test_unknown_arguments_are_named():
     with pytest.raises(UnknownSettingError, match="Did you mean `twin_q`"):
         SACConfig().training(twin_qs=True)
     with pytest.raises(UnknownSettingError):
         PPOConfig().training(twin_q=True)
 
 
-def test_a_network_derived_from_sacs_is_accepted() -> None:
+def test_a_network_derived_from_sacs_is_accepted():
     class Own(SACModule):
         pass
 
@@ -91,7 +87,7 @@ def test_a_network_derived_from_sacs_is_accepted() -> None:
     assert config.find_problems() == []
 
 
-def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise() -> None:
+def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise():
     shapes = built().parameters.shapes
     assert shapes["pi/0/kernel"] == (3, 256)
     assert shapes["qf_twin/1/kernel"] == (256, 256)
@@ -104,7 +100,7 @@ def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise() -> Non
     assert names == {"Relu"}
 
 
-def test_policy_and_critics_may_have_shapes_of_their_own() -> None:
+def test_policy_and_critics_may_have_shapes_of_their_own():
     shapes = built(
         model_config={"fcnet_hiddens": [16]},
         policy_model_config={"fcnet_hiddens": [8, 4]},

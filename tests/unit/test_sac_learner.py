@@ -1,26 +1,21 @@
 """SAC's learner: whole losses through the networks, fixed points, temperature, targets."""
 
-from __future__ import annotations
-
 import math
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACLosses, SACSettings
+from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACSettings
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
 from trainer.learners import ReplayBatch
-from trainer.modules import QModule, RLModule, RLModuleSpec, SACModule
+from trainer.modules import QModule, RLModuleSpec, SACModule
 from trainer.modules import sac_module as critics
-from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer
+from trainer.replay import PrioritizedReplayBuffer
 from trainer.runtime import threads as side_by_side
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
 BOX = spaces.Box(-2.0, 2.0, (2,))
@@ -31,18 +26,13 @@ NUM_ROWS = 7
 class DoubleSACModule(SACModule):
     """With 64 bits, so that gradients can be checked."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, **arguments):
         super().__init__(**{**arguments, "dtype": np.float64})
 
 
 def learner(
-    actions: Any = BOX,
-    *,
-    observations: Any = OBSERVATIONS,
-    module_class: type[RLModule] = SACModule,
-    model: dict[str, Any] | None = None,
-    **settings: Any,
-) -> SACLearner:
+    actions=BOX, *, observations=OBSERVATIONS, module_class=SACModule, model=None, **settings
+):
     config = SACConfig().training(**{"gamma": 0.5, "train_batch_size": 16, **settings})
     return SACLearner(
         module_spec=RLModuleSpec(
@@ -56,9 +46,9 @@ def learner(
     )
 
 
-def batch(actions: Any = BOX, *, dtype: Any = np.float64) -> ReplayBatch:
+def batch(actions=BOX, *, dtype=np.float64):
     rng = np.random.default_rng(8)
-    chosen: Array = np.tanh(rng.standard_normal((NUM_ROWS, 2))).astype(dtype)
+    chosen = np.tanh(rng.standard_normal((NUM_ROWS, 2))).astype(dtype)
     if actions is CHOICE:
         chosen = rng.integers(0, 3, NUM_ROWS)
     return ReplayBatch(
@@ -71,11 +61,11 @@ def batch(actions: Any = BOX, *, dtype: Any = np.float64) -> ReplayBatch:
     )
 
 
-def losses_of(subject: SACLearner, rows: ReplayBatch) -> SACLosses:
+def losses_of(subject, rows):
     return subject.losses(rows, rng=np.random.default_rng(2))
 
 
-def critic_losses(subject: SACLearner, rows: ReplayBatch) -> float:
+def critic_losses(subject, rows):
     return sum(critic.loss for critic in losses_of(subject, rows).critics)
 
 
@@ -85,14 +75,14 @@ def critic_losses(subject: SACLearner, rows: ReplayBatch) -> float:
 @pytest.mark.parametrize("actions", [BOX, CHOICE])
 @pytest.mark.parametrize("twin_q", [True, False])
 @pytest.mark.parametrize("part", ["pi/", "qf", "log_alpha"])
-def test_gradients_of_the_whole_losses(actions: Any, twin_q: bool, part: str) -> None:
+def test_gradients_of_the_whole_losses(actions, twin_q, part):
     model = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh", "twin_q": twin_q}
     subject = learner(actions, module_class=DoubleSACModule, model={**model, "initial_alpha": 0.4})
     rng, rows = np.random.default_rng(4), batch(actions)
     subject.module.parameters.flat += 0.3 * rng.standard_normal(subject.module.num_parameters)
     subject.target.critics.parameters.flat += 0.2
 
-    def value() -> float:
+    def value():
         if part == "qf":
             return critic_losses(subject, rows)
         losses = losses_of(subject, rows)
@@ -105,7 +95,7 @@ def test_gradients_of_the_whole_losses(actions: Any, twin_q: bool, part: str) ->
     assert checked
     for name in checked:
 
-        def value_at(x: Array, *, tensor: Array = tensors[name]) -> float:
+        def value_at(x, *, tensor=tensors[name]):
             before = tensor.copy()
             tensor[...] = x
             result = value()
@@ -115,7 +105,7 @@ def test_gradients_of_the_whole_losses(actions: Any, twin_q: bool, part: str) ->
         gradient_check(value_at, gradients[name], tensors[name].copy())
 
 
-def test_the_gradient_flows_through_the_smaller_value() -> None:
+def test_the_gradient_flows_through_the_smaller_value():
     subject, rows = learner(module_class=DoubleSACModule), batch()
     alone = {}
     for other in (-100.0, 100.0):  # makes the twin the smaller one everywhere, then the larger one
@@ -133,7 +123,7 @@ def test_the_gradient_flows_through_the_smaller_value() -> None:
 # ---- known answers
 
 
-def test_targets_are_soft_values_of_the_next_observation() -> None:
+def test_targets_are_soft_values_of_the_next_observation():
     subject, rows = learner(module_class=DoubleSACModule), batch()
     subject.module.parameters.views["log_alpha"][:] = np.log(0.3)
     rng = np.random.default_rng(2)
@@ -151,11 +141,11 @@ def test_targets_are_soft_values_of_the_next_observation() -> None:
 
 
 REWARDS = np.array([1.0, 0.2])
-TABULAR: dict[str, Any] = {"fcnet_hiddens": []}
+TABULAR = {"fcnet_hiddens": []}
 """One weight per state and action, as states are one-hot."""
 
 
-def bandit(*, ends: bool) -> ReplayBuffer:
+def bandit(*, ends):
     """Two arms that pay 1 and 0.2, and then the end, or the same again."""
     buffer = PrioritizedReplayBuffer(8)
     for arm, reward in enumerate(REWARDS):
@@ -171,9 +161,7 @@ def bandit(*, ends: bool) -> ReplayBuffer:
     return buffer
 
 
-def played(
-    subject: SACLearner, buffer: ReplayBuffer, count: int, *, num_env_steps: int = 0
-) -> Mapping[str, Any]:
+def played(subject, buffer, count, *, num_env_steps=0):
     return subject.update_from(
         buffer,
         num_updates=count,
@@ -182,8 +170,8 @@ def played(
     )
 
 
-def bandit_learner(**settings: Any) -> SACLearner:
-    chosen: dict[str, Any] = {
+def bandit_learner(**settings):
+    chosen = {
         "critic_lr": 0.02,
         "actor_lr": 0.02,
         "tau": 0.2,
@@ -194,19 +182,17 @@ def bandit_learner(**settings: Any) -> SACLearner:
     return learner(spaces.Discrete(2), observations=spaces.Discrete(1), model=model, **chosen)
 
 
-def policy_of(subject: SACLearner) -> Array:
+def policy_of(subject):
     logits = subject.module.forward_acting(np.ones((1, 1), np.float32))
-    probs: Array = np.exp(subject.module.action_distribution.canonical(logits))[0]
-    return probs
+    return np.exp(subject.module.action_distribution.canonical(logits))[0]
 
 
-def values_of(subject: SACLearner) -> Array:
+def values_of(subject):
     assert subject.module.critics is not None
-    values: Array = subject.module.critics.forward(np.ones((1, 1), np.float32))[0][0].copy()
-    return values
+    return subject.module.critics.forward(np.ones((1, 1), np.float32))[0][0].copy()
 
 
-def test_a_bandits_values_are_its_rewards_and_its_policy_their_softmax() -> None:
+def test_a_bandits_values_are_its_rewards_and_its_policy_their_softmax():
     subject = bandit_learner()
     played(subject, bandit(ends=True), 400)
     np.testing.assert_allclose(values_of(subject), REWARDS, atol=2e-3)
@@ -214,7 +200,7 @@ def test_a_bandits_values_are_its_rewards_and_its_policy_their_softmax() -> None
     np.testing.assert_allclose(policy_of(subject), expected, atol=5e-3)
 
 
-def test_an_endless_bandits_values_are_soft() -> None:
+def test_an_endless_bandits_values_are_soft():
     subject = bandit_learner()
     played(subject, bandit(ends=False), 600)
     # V = α log Σ exp(Q/α) and Q = r + γ V, so V = α log Σ exp(r/α) / (1 - γ).
@@ -225,7 +211,7 @@ def test_an_endless_bandits_values_are_soft() -> None:
 
 
 @pytest.mark.parametrize("target_entropy", [0.3, 0.6])
-def test_the_temperature_leads_the_entropy_to_its_target(target_entropy: float) -> None:
+def test_the_temperature_leads_the_entropy_to_its_target(target_entropy):
     subject = bandit_learner(alpha_lr=0.01, target_entropy=target_entropy)
     metrics = played(subject, bandit(ends=True), 1200)
     probs = policy_of(subject)
@@ -235,7 +221,7 @@ def test_the_temperature_leads_the_entropy_to_its_target(target_entropy: float) 
     assert metrics["alpha_value"] == pytest.approx(0.8 / np.log(probs[0] / probs[1]), rel=0.1)
 
 
-def test_without_its_learning_rate_the_temperature_stays() -> None:
+def test_without_its_learning_rate_the_temperature_stays():
     subject = bandit_learner(target_entropy=0.3)
     assert played(subject, bandit(ends=True), 50)["alpha_value"] == pytest.approx(0.5)
 
@@ -250,14 +236,14 @@ def test_without_its_learning_rate_the_temperature_stays() -> None:
         (CHOICE, 0, 0.0),
     ],
 )
-def test_the_target_entropy_is_as_documented(actions: Any, setting: Any, expected: float) -> None:
+def test_the_target_entropy_is_as_documented(actions, setting, expected):
     assert learner(actions, target_entropy=setting).target_entropy == pytest.approx(expected)
 
 
 # ---- one step
 
 
-def box_buffer() -> PrioritizedReplayBuffer:
+def box_buffer():
     rng = np.random.default_rng(6)
     buffer = PrioritizedReplayBuffer(64)
     episode = SingleAgentEpisode(
@@ -272,11 +258,11 @@ def box_buffer() -> PrioritizedReplayBuffer:
     return buffer
 
 
-def moved(subject: SACLearner, **arguments: Any) -> dict[str, float]:
+def moved(subject, **arguments):
     """The largest change of each part by one update."""
     before = {name: view.copy() for name, view in subject.module.parameters.views.items()}
     played(subject, box_buffer(), 1, **arguments)
-    changes: dict[str, float] = {}
+    changes = {}
     for name, view in subject.module.parameters.views.items():
         part = name.split("/")[0]
         change = float(np.abs(view - before[name]).max())
@@ -284,24 +270,24 @@ def moved(subject: SACLearner, **arguments: Any) -> dict[str, float]:
     return changes
 
 
-def test_every_part_has_its_learning_rate() -> None:
+def test_every_part_has_its_learning_rate():
     # The first step of Adam is as long as the learning rate.
-    rates: dict[str, Any] = {"critic_lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
+    rates = {"critic_lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
     changes = moved(learner(**rates))
     expected = {"pi": 0.02, "qf": 0.03, "qf_twin": 0.03, "log_alpha": 0.01}
     assert changes == pytest.approx(expected, rel=1e-2)
 
 
-def test_learning_rates_follow_schedules_of_env_steps() -> None:
+def test_learning_rates_follow_schedules_of_env_steps():
     falling = [[0, 0.02], [100, 0.0]]
-    rates: dict[str, Any] = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
+    rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
     changes = moved(learner(**rates), num_env_steps=50)
     assert changes == pytest.approx(dict.fromkeys(changes, 0.01), rel=1e-2)
     frozen = moved(learner(**rates), num_env_steps=100)
     assert frozen == dict.fromkeys(changes, 0.0)
 
 
-def test_gradients_are_clipped_part_by_part() -> None:
+def test_gradients_are_clipped_part_by_part():
     subject, rows = learner(grad_clip=0.01, grad_clip_by="global_norm"), batch(dtype=np.float32)
     whole = learner()
     for each in (subject, whole):
@@ -322,7 +308,7 @@ def test_gradients_are_clipped_part_by_part() -> None:
         assert norms[0] == pytest.approx(min(0.01, norms[1]), rel=1e-4)
 
 
-def test_target_critics_follow_by_the_share_tau() -> None:
+def test_target_critics_follow_by_the_share_tau():
     subject = learner(tau=0.25, critic_lr=0.05)
     assert subject.module.critics is not None
     before = subject.target.critics.parameters.flat.copy()
@@ -333,7 +319,7 @@ def test_target_critics_follow_by_the_share_tau() -> None:
     assert not np.allclose(before, expected)
 
 
-def test_given_weights_are_those_of_the_targets_too() -> None:
+def test_given_weights_are_those_of_the_targets_too():
     subject, other = learner(), learner()
     played(other, box_buffer(), 3)
     subject.set_weights(other.get_weights())
@@ -343,7 +329,7 @@ def test_given_weights_are_those_of_the_targets_too() -> None:
     )
 
 
-def test_actions_are_drawn_anew_in_every_update() -> None:
+def test_actions_are_drawn_anew_in_every_update():
     rows = batch(dtype=np.float32)
     subject = learner(critic_lr=0.0, actor_lr=0.0, alpha_lr=0.0)
     seen = {
@@ -354,14 +340,14 @@ def test_actions_are_drawn_anew_in_every_update() -> None:
     assert losses_of(subject, rows).policy_loss in seen
 
 
-def test_priorities_follow_the_mean_error_of_the_critics() -> None:
+def test_priorities_follow_the_mean_error_of_the_critics():
     subject, rows = learner(), batch(dtype=np.float32)
     first, second = (critic.td_errors for critic in losses_of(subject, rows).critics)
     update = subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
     np.testing.assert_allclose(update.td_errors, 0.5 * (np.abs(first) + np.abs(second)))
 
 
-def test_metrics_have_the_names_of_rllib() -> None:
+def test_metrics_have_the_names_of_rllib():
     metrics = played(learner(), box_buffer(), 1)
     assert metrics["total_loss"] == pytest.approx(
         metrics["policy_loss"]
@@ -380,9 +366,7 @@ def test_metrics_have_the_names_of_rllib() -> None:
 
 
 @pytest.mark.parametrize("actions", [BOX, CHOICE])
-def test_critics_that_are_computed_at_once_have_the_same_bits(
-    actions: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_critics_that_are_computed_at_once_have_the_same_bits(actions, monkeypatch):
     monkeypatch.setattr(side_by_side, "_num_cores", lambda: 2)
     weights = []
     for large in (0.0, math.inf):
@@ -402,7 +386,7 @@ def test_critics_that_are_computed_at_once_have_the_same_bits(
 # ---- mistakes
 
 
-def test_a_loss_that_is_not_finite_is_named_and_changes_nothing() -> None:
+def test_a_loss_that_is_not_finite_is_named_and_changes_nothing():
     subject, rows = learner(), batch(dtype=np.float32)
     rows.rewards[2] = np.inf
     before = subject.module.parameters.flat.copy()
@@ -414,12 +398,12 @@ def test_a_loss_that_is_not_finite_is_named_and_changes_nothing() -> None:
     np.testing.assert_array_equal(subject.module.parameters.flat, before)
 
 
-def test_another_kind_of_network_is_refused() -> None:
+def test_another_kind_of_network_is_refused():
     with pytest.raises(ConfigError, match=r"QModule.*SACModule"):
         learner(CHOICE, module_class=QModule, model=TABULAR)
 
 
-def test_masked_actions_are_neither_played_nor_valued() -> None:
+def test_masked_actions_are_neither_played_nor_valued():
     observations = spaces.Dict(
         {"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (3,))}
     )

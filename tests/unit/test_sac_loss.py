@@ -1,7 +1,5 @@
 """SAC's losses on arrays: known answers, fixed points, gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,17 +11,16 @@ from trainer.algorithms.sac.sac import (
 )
 from trainer.nn import Categorical
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 RNG = np.random.default_rng(5)
 
 
-def test_targets_are_rewards_plus_discounted_values() -> None:
+def test_targets_are_rewards_plus_discounted_values():
     rewards, discounts, values = np.array([1.0, 2.0]), np.array([0.5, 0.0]), np.array([4.0, 9.0])
     assert soft_targets(rewards, discounts, values).tolist() == [3.0, 2.0]
 
 
-def test_huber_is_a_parabola_near_0_and_straight_beyond_1() -> None:
+def test_huber_is_a_parabola_near_0_and_straight_beyond_1():
     loss = critic_loss(np.array([0.5, 3.0]), np.array([0.0, 0.0]), np.array([1.0, 1.0]))
     # 0.5² / 2 = 0.125 and 3 - 1/2 = 2.5, half each.
     assert loss.loss == pytest.approx(0.5 * (0.125 + 2.5))
@@ -31,24 +28,24 @@ def test_huber_is_a_parabola_near_0_and_straight_beyond_1() -> None:
     assert loss.td_errors.tolist() == [0.5, 3.0]
 
 
-def test_weights_count_rows() -> None:
+def test_weights_count_rows():
     once = critic_loss(np.array([0.5, 3.0]), np.zeros(2), np.array([2.0, 0.0]))
     assert once.loss == pytest.approx(0.125)
     assert once.d_q.tolist() == [0.5, 0.0]
 
 
-def test_gradient_of_the_critics_loss() -> None:
+def test_gradient_of_the_critics_loss():
     q, targets, weights = RNG.normal(0, 2, 9), RNG.normal(0, 2, 9), RNG.random(9)
     gradient_check(
         lambda x: critic_loss(x, targets, weights).loss, critic_loss(q, targets, weights).d_q, q
     )
 
 
-def test_gradient_of_the_discrete_policys_loss() -> None:
+def test_gradient_of_the_discrete_policys_loss():
     logits, q = RNG.standard_normal((4, 3)), RNG.standard_normal((4, 3))
     canonical = Categorical(3).canonical
 
-    def value(x: Array) -> float:
+    def value(x):
         return discrete_policy_loss(canonical(x), q, alpha=0.3).loss
 
     gradient_check(value, discrete_policy_loss(canonical(logits), q, alpha=0.3).d_logits, logits)
@@ -57,7 +54,7 @@ def test_gradient_of_the_discrete_policys_loss() -> None:
         gradient_check(value, wrong, logits)
 
 
-def test_the_best_discrete_policy_is_the_softmax_of_values_over_temperature() -> None:
+def test_the_best_discrete_policy_is_the_softmax_of_values_over_temperature():
     q, alpha = np.array([[1.0, 2.0, -0.5]]), 0.7
     best = Categorical(3).canonical(q / alpha)
     loss = discrete_policy_loss(best, q, alpha=alpha)
@@ -67,7 +64,7 @@ def test_the_best_discrete_policy_is_the_softmax_of_values_over_temperature() ->
     assert loss.logp[0] == pytest.approx(float((np.exp(best) * best).sum()))
 
 
-def test_an_impossible_action_has_no_gradient_and_no_influence() -> None:
+def test_an_impossible_action_has_no_gradient_and_no_influence():
     q = np.array([[1.0, 2.0, 50.0]])
     masked = discrete_policy_loss(
         Categorical(3).canonical(np.array([[0.3, 0.1, -1e30]])), q, alpha=0.5
@@ -79,7 +76,7 @@ def test_an_impossible_action_has_no_gradient_and_no_influence() -> None:
     np.testing.assert_allclose(masked.d_logits, [[*without.d_logits[0], 0.0]])
 
 
-def test_the_temperature_rises_while_entropy_is_too_small() -> None:
+def test_the_temperature_rises_while_entropy_is_too_small():
     logp = np.array([1.0, 2.0])  # entropy -1.5
     loss, gradient = temperature_loss(logp, log_alpha=0.4, target_entropy=-1.0)
     assert gradient == pytest.approx(-0.5)  # descending along it raises log α

@@ -1,18 +1,12 @@
 """The networks of SAC: shapes, acting, critics and their gradients, spaces that are refused."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from trainer.errors import UnsupportedSpaceError
 from trainer.modules import SACModule
-from trainer.modules.sac_module import Critics
 from trainer.testing.checks import gradient_check
-from trainer.types import Array
 
 RNG = np.random.default_rng(3)
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
@@ -22,7 +16,7 @@ ACTIONS = np.tanh(RNG.standard_normal((6, 2)))
 WEIGHTS = RNG.standard_normal((2, 6))
 
 
-def module(actions: Any = BOX, *, observations: Any = OBSERVATIONS, **more: Any) -> SACModule:
+def module(actions=BOX, *, observations=OBSERVATIONS, **more):
     shape = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh", **more.pop("model_config", {})}
     arguments = {"rng": np.random.default_rng(1), "dtype": np.float64, **more}
     return SACModule(
@@ -30,12 +24,12 @@ def module(actions: Any = BOX, *, observations: Any = OBSERVATIONS, **more: Any)
     )
 
 
-def critics_of(subject: SACModule) -> Critics:
+def critics_of(subject):
     assert subject.critics is not None
     return subject.critics
 
 
-def test_the_critics_differ_and_read_the_action() -> None:
+def test_the_critics_differ_and_read_the_action():
     critics = critics_of(module())
     first, second = (values.copy() for values in critics.forward(OBS, ACTIONS))
     assert first.shape == (6,)
@@ -44,12 +38,12 @@ def test_the_critics_differ_and_read_the_action() -> None:
 
 
 @pytest.mark.parametrize("twin_q", [True, False])
-def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin_q: bool) -> None:
+def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin_q):
     subject = module(model_config={"twin_q": twin_q})
     critics = critics_of(subject)
     weights = WEIGHTS[: len(critics.networks)]
 
-    def value(actions: Array) -> float:
+    def value(actions):
         values = critics.forward(OBS, actions)
         return sum(float(q @ w) for q, w in zip(values, weights, strict=True))
 
@@ -59,13 +53,13 @@ def test_gradients_with_respect_to_actions_leave_those_of_the_critics_alone(twin
     assert (subject.gradients.flat == 7.0).all()
 
 
-def test_the_first_policy_hardly_depends_on_the_observation_and_alpha_is_given() -> None:
+def test_the_first_policy_hardly_depends_on_the_observation_and_alpha_is_given():
     subject = module(model_config={"initial_alpha": 0.5})
     assert np.abs(subject.forward_acting(OBS)).max() < 0.1
     assert subject.parameters.views["log_alpha"].tolist() == [np.log(0.5)]
 
 
-def test_copied_critics_have_weights_of_their_own() -> None:
+def test_copied_critics_have_weights_of_their_own():
     subject = module()
     copied = subject.copy_critics()
     assert copied.parameters.num_parameters == critics_of(subject).block.size
@@ -87,6 +81,6 @@ def test_copied_critics_have_weights_of_their_own() -> None:
         spaces.Tuple([BOX, BOX]),
     ],
 )
-def test_other_action_spaces_are_refused_with_what_is_possible(actions: Any) -> None:
+def test_other_action_spaces_are_refused_with_what_is_possible(actions):
     with pytest.raises(UnsupportedSpaceError, match=r"Box of floats with bounds.*PPO"):
         module(actions)

@@ -1,7 +1,5 @@
 """The one remainder rule."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,16 +18,12 @@ from trainer.env_runners.messages import share_out
         (6, 1, [6]),
     ],
 )
-def test_the_first_ones_take_the_remainder(
-    total: int, num_shares: int, expected: list[int]
-) -> None:
+def test_the_first_ones_take_the_remainder(total, num_shares, expected):
     assert share_out(total, num_shares) == expected
 
 
 @given(st.integers(0, 10_000), st.integers(1, 100))
-def test_nothing_is_lost_and_no_two_shares_differ_by_more_than_one(
-    total: int, num_shares: int
-) -> None:
+def test_nothing_is_lost_and_no_two_shares_differ_by_more_than_one(total, num_shares):
     shares = share_out(total, num_shares)
     assert sum(shares) == total
     assert len(shares) == num_shares

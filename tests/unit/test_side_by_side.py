@@ -1,7 +1,5 @@
 """Two computations at once: both are done, errors come back, no thread is left behind."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -12,19 +10,19 @@ from trainer.runtime.threads import SideBySide
 
 
 @pytest.fixture
-def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_cores(monkeypatch):
     monkeypatch.setattr(module, "_num_cores", lambda: 2)
 
 
-def helpers() -> list[threading.Thread]:
+def helpers():
     return [thread for thread in threading.enumerate() if thread.name == "side by side"]
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_inside_of_the_block_both_run_at_once_and_the_thread_ends_with_it() -> None:
+def test_inside_of_the_block_both_run_at_once_and_the_thread_ends_with_it():
     meeting = threading.Barrier(2, timeout=10.0)
 
-    def wait() -> None:
+    def wait():
         meeting.wait()
 
     with SideBySide() as subject:
@@ -35,8 +33,8 @@ def test_inside_of_the_block_both_run_at_once_and_the_thread_ends_with_it() -> N
     assert not helpers()
 
 
-def test_outside_they_run_one_after_the_other_in_this_thread() -> None:
-    seen: list[tuple[int, threading.Thread]] = []
+def test_outside_they_run_one_after_the_other_in_this_thread():
+    seen = []
     SideBySide().run(
         lambda: seen.append((1, threading.current_thread())),
         lambda: seen.append((2, threading.current_thread())),
@@ -44,7 +42,7 @@ def test_outside_they_run_one_after_the_other_in_this_thread() -> None:
     assert seen == [(1, threading.current_thread()), (2, threading.current_thread())]
 
 
-def test_one_core_gets_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_core_gets_no_thread(monkeypatch):
     monkeypatch.setattr(module, "_num_cores", lambda: 1)
     with SideBySide() as subject:
         subject.run(int, int)
@@ -52,10 +50,10 @@ def test_one_core_gets_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_what_either_raises_is_raised_after_both_are_done() -> None:
-    done: list[int] = []
+def test_what_either_raises_is_raised_after_both_are_done():
+    done = []
 
-    def fail(number: int) -> None:
+    def fail(number):
         done.append(number)
         raise ValueError(number)
 
@@ -71,8 +69,8 @@ def test_what_either_raises_is_raised_after_both_are_done() -> None:
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_numbers_that_are_not_finite_warn_in_neither_thread_of_a_learner() -> None:
-    def overflow() -> None:
+def test_numbers_that_are_not_finite_warn_in_neither_thread_of_a_learner():
+    def overflow():
         np.multiply(np.full(3, 1e308), 1e10)
 
     with np.errstate(over="ignore"), SideBySide() as subject:
@@ -80,9 +78,9 @@ def test_numbers_that_are_not_finite_warn_in_neither_thread_of_a_learner() -> No
 
 
 @pytest.mark.usefixtures("two_cores")
-def test_it_can_be_opened_again() -> None:
+def test_it_can_be_opened_again():
     subject, seen = SideBySide(), []
     for number in range(2):
         with subject:
-            subject.run(int, lambda number=number: seen.append(number))  # type: ignore[misc]
+            subject.run(int, lambda number=number: seen.append(number))
     assert seen == [0, 1]

@@ -1,9 +1,5 @@
 """The way of a slot back to its position: by the state of the env if it has one, else by replay."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from checkpoints import decode
@@ -23,7 +19,7 @@ class Counted(RestlessEnv):
 
     num_steps = 0
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.num_steps += 1
         return super().step(action)
 
@@ -31,20 +27,20 @@ class Counted(RestlessEnv):
 class Forgetting(CountdownEnv):
     """Does not take its state back, but can be replayed."""
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return [self.steps, self.length]
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.length = state[1]
 
 
 class WithTask(TaskCountdownEnv):
     """Its state is the mixture, in which all tasks so far have left their mark."""
 
-    env_state_attributes: tuple[str, ...] = ("length", "steps", "_mixture")
+    env_state_attributes = ("length", "steps", "_mixture")
 
 
-def test_nothing_is_played_again_if_there_is_a_state() -> None:
+def test_nothing_is_played_again_if_there_is_a_state():
     slot = new_slot(Counted(LONG))
     begin(slot)
     whole = position_after(slot, (1, 0, 1), (0, 0, 1, 1))
@@ -61,7 +57,7 @@ def test_nothing_is_played_again_if_there_is_a_state() -> None:
     assert other.take_position().env_state == slot.take_position().env_state
 
 
-def test_without_the_state_the_same_episode_is_lost() -> None:
+def test_without_the_state_the_same_episode_is_lost():
     slot = new_slot(Counted(LONG))
     begin(slot)
     state = to_plain(position_after(slot, (1, 0, 1)))
@@ -71,7 +67,7 @@ def test_without_the_state_the_same_episode_is_lost() -> None:
     )
 
 
-def test_what_an_env_carries_over_is_put_back_between_two_episodes() -> None:
+def test_what_an_env_carries_over_is_put_back_between_two_episodes():
     slot = new_slot(Counted(LONG))
     slot.begin(SingleAgentEpisode("training-0-0"), 5)
     slot.reset()
@@ -83,7 +79,7 @@ def test_what_an_env_carries_over_is_put_back_between_two_episodes() -> None:
     assert other.env.reset(seed=7)[0].tolist() == slot.env.reset(seed=7)[0].tolist()
 
 
-def test_an_env_goes_back_to_how_it_was_made() -> None:
+def test_an_env_goes_back_to_how_it_was_made():
     slot, fresh = new_slot(Counted(LONG)), Counted(LONG)
     made = slot.take_position()
     begin(slot)
@@ -94,16 +90,16 @@ def test_an_env_goes_back_to_how_it_was_made() -> None:
     assert slot.env.step(1)[0].tolist() == fresh.step(1)[0].tolist()
 
 
-def test_an_env_that_stands_as_it_was_made_is_not_even_reset() -> None:
+def test_an_env_that_stands_as_it_was_made_is_not_even_reset():
     slot = new_slot(Counted(LONG))
-    slot.env.reset = None  # type: ignore[assignment, method-assign]
+    slot.env.reset = None
     assert slot.put_back(slot.take_position(), 0, unchanged)
 
 
 class Late(Counted):
     """Has no state before its first reset."""
 
-    def get_state(self) -> Any:
+    def get_state(self):
         if not self.length:
             raise AttributeError("it was never reset")
         return super().get_state()
@@ -112,22 +108,22 @@ class Late(Counted):
 class Asking(Counted):
     """Has a state that any generator is part of, such as gymnasium makes when it is asked."""
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {**super().get_state(), "np_random": self.np_random.bit_generator.state}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         super().set_state(state)
         self.np_random.bit_generator.state = state["np_random"]
 
 
-def test_the_state_of_an_env_as_it_was_made_does_not_depend_on_chance() -> None:
+def test_the_state_of_an_env_as_it_was_made_does_not_depend_on_chance():
     slots = [new_slot(Asking(LONG)) for _ in range(2)]
     assert slots[0].take_position() == slots[1].take_position() != SlotPosition()
     assert slots[0].env.unwrapped._np_random is None
 
 
 @pytest.mark.parametrize("env", [Late, Forgetting])
-def test_an_env_that_cannot_go_back_to_how_it_was_made_is_to_be_made_anew(env: Any) -> None:
+def test_an_env_that_cannot_go_back_to_how_it_was_made_is_to_be_made_anew(env):
     slot = new_slot(env(LONG))
     made = slot.take_position()
     assert not slot.needs_other_env(made)
@@ -138,7 +134,7 @@ def test_an_env_that_cannot_go_back_to_how_it_was_made_is_to_be_made_anew(env: A
     assert not slot.needs_other_env(slot.take_position())
 
 
-def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_once() -> None:
+def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_once():
     slot = new_slot(Forgetting(LONG))
     begin(slot)
     whole = position_after(slot, (1, 0, 1))
@@ -155,7 +151,7 @@ def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_o
     assert (told.env_state, later.env_state, later.env_state_trouble) == (None, None, "")
 
 
-def test_a_state_of_another_env_is_told_and_that_env_is_replayed() -> None:
+def test_a_state_of_another_env_is_told_and_that_env_is_replayed():
     slot = new_slot(Counted(LONG))
     begin(slot)
     whole = position_after(slot, (1, 0))
@@ -168,7 +164,7 @@ def test_a_state_of_another_env_is_told_and_that_env_is_replayed() -> None:
 
 
 @pytest.mark.parametrize("num_requests", [0, 1, 2])
-def test_a_new_env_goes_on_from_the_latest_state(num_requests: int) -> None:
+def test_a_new_env_goes_on_from_the_latest_state(num_requests):
     slot = new_slot(Counted(LONG), keeps_actions=True)
     slot.begin(SingleAgentEpisode("training-0-0"), 5)
     slot.observation, infos = slot.reset()
@@ -181,7 +177,7 @@ def test_a_new_env_goes_on_from_the_latest_state(num_requests: int) -> None:
     play(slot, 0, 1)
     cut(slot)  # as a function of the user does that plays twice
     play(slot, 1)
-    before: Any = slot.env
+    before = slot.env
     env = Counted(LONG)
     slot.take_env(env)
     assert slot.replay_running(unchanged)
@@ -189,7 +185,7 @@ def test_a_new_env_goes_on_from_the_latest_state(num_requests: int) -> None:
     assert env.step(1)[0].tolist() == before.step(1)[0].tolist()
 
 
-def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed() -> None:
+def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed():
     slot = new_slot(Counted(LONG), keeps_actions=True)
     for number in range(2):
         slot.begin(SingleAgentEpisode(f"training-0-{number}"), number)
@@ -210,7 +206,7 @@ def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed() -> No
     assert slot.reset()[0].tolist() == expected.tolist()
 
 
-def test_tasks_are_in_force_before_and_after_a_state() -> None:
+def test_tasks_are_in_force_before_and_after_a_state():
     slot = new_slot(WithTask(LONG))
     begin(slot)
     slot.set_task(2)
@@ -222,7 +218,7 @@ def test_tasks_are_in_force_before_and_after_a_state() -> None:
     for position, task in ((whole, 3), (whole.with_task(4), 4)):
         other = new_slot(WithTask(LONG))
         assert other.put_back(from_plain(SlotPosition, to_plain(position)), 0, unchanged)
-        assert other.env.unwrapped.get_task() == task  # type: ignore[attr-defined]
+        assert other.env.unwrapped.get_task() == task
         assert other.take_position().tasks == position.tasks
         assert other.take_position().env_state == whole.env_state
 
@@ -233,16 +229,16 @@ class Derived(WithTask):
     env_state_attributes = (*WithTask.env_state_attributes, "shift")
     shift = 0.0
 
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         super().set_task(task)
         self.shift = 0.1 * task
 
-    def noise(self) -> float:
+    def noise(self):
         return (super().noise() + self.shift) % 1.0
 
 
 @pytest.mark.parametrize("first_task", [0, 4])
-def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task: int) -> None:
+def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task):
     slot = new_slot(Derived(LONG))
     slot.set_task(first_task)
     begin(slot)
@@ -260,7 +256,7 @@ class CountedDerived(Derived, Counted):
     """Counts the steps that are made in it, too."""
 
 
-def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken() -> None:
+def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken():
     slot = new_slot(CountedDerived(LONG), keeps_actions=True)
     slot.begin(SingleAgentEpisode("training-0-0"), 5)
     slot.observation, infos = slot.reset()
@@ -271,7 +267,7 @@ def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken() -
     slot.take_position()
     slot.set_task(4)
     play(slot, 1, 1)
-    before: Any = slot.env
+    before = slot.env
     env = CountedDerived(LONG)
     slot.take_env(env)
     assert slot.replay_running(unchanged)
@@ -279,7 +275,7 @@ def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken() -
     assert env.step(1)[0].tolist() == before.step(1)[0].tolist()
 
 
-def test_a_saved_slot_holds_the_state_as_plain_data() -> None:
+def test_a_saved_slot_holds_the_state_as_plain_data():
     slot = new_slot(Counted(LONG))
     begin(slot)
     whole = position_after(slot, (1,))

@@ -1,11 +1,8 @@
 """`TaskLadder` and the statistics by task: known answers."""
 
-from __future__ import annotations
-
 import copy
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +16,10 @@ from trainer.metrics import EpisodeRecord, EpisodeStatistics
 class Group:
     """What a ladder touches of an env runner group."""
 
-    def __init__(self) -> None:
-        self.set: list[Any] = []
+    def __init__(self):
+        self.set = []
 
-    def set_task(self, task: Any) -> None:
+    def set_task(self, task):
         if self.set[-1:] != [task]:
             self.set.append(task)
 
@@ -30,15 +27,15 @@ class Group:
 class Run:
     """Iterations whose episodes are given: (task, number, mean return) of each."""
 
-    def __init__(self, ladder: TaskLadder) -> None:
+    def __init__(self, ladder):
         self.ladder = ladder
         self.group = Group()
-        self.algorithm: Any = SimpleNamespace(
+        self.algorithm = SimpleNamespace(
             env_runner_group=self.group, config=SimpleNamespace(env_task_fn=None)
         )
         ladder.on_algorithm_init(algorithm=self.algorithm)
 
-    def iterate(self, *episodes: tuple[str, int, float]) -> dict[str, Any]:
+    def iterate(self, *episodes):
         stats = {
             name: {"num_episodes": count, "episode_return_mean": mean}
             for name, count, mean in episodes
@@ -48,12 +45,12 @@ class Run:
         return dict(result["curriculum"])
 
 
-def ladder(**settings: Any) -> TaskLadder:
+def ladder(**settings):
     given = {"promote_at": 1.0, "demote_below": 0.25, "min_episodes": 10, **settings}
     return TaskLadder(["easy", "middle", "hard"], **given)
 
 
-def test_enough_good_episodes_lead_up_and_enough_bad_ones_down() -> None:
+def test_enough_good_episodes_lead_up_and_enough_bad_ones_down():
     run = Run(ladder())
     run.iterate(("easy", 9, 2.0))
     assert run.ladder.level == 0, "too few episodes"
@@ -73,14 +70,14 @@ def test_enough_good_episodes_lead_up_and_enough_bad_ones_down() -> None:
 @pytest.mark.parametrize(
     ("mean", "level"), [(1.0, 2), (0.999, 1), (0.25, 1), (0.249, 0), (math.nan, 1)]
 )
-def test_the_bounds_are_at_least_and_below(mean: float, level: int) -> None:
+def test_the_bounds_are_at_least_and_below(mean, level):
     run = Run(ladder())
     run.iterate(("easy", 10, 1.0))
     run.iterate(("middle", 10, mean))
     assert run.ladder.level == level
 
 
-def test_the_ends_of_the_ladder_are_the_end() -> None:
+def test_the_ends_of_the_ladder_are_the_end():
     run = Run(ladder(min_episodes=1))
     run.iterate(("easy", 1, -9.0))
     assert run.ladder.level == 0
@@ -90,7 +87,7 @@ def test_the_ends_of_the_ladder_are_the_end() -> None:
     assert run.ladder.task == "hard"
 
 
-def test_bounds_may_differ_by_task_and_demotion_is_optional() -> None:
+def test_bounds_may_differ_by_task_and_demotion_is_optional():
     run = Run(ladder(promote_at=[1.0, 5.0], demote_below=None, min_episodes=1))
     for episodes in (("easy", 1, 1.0), ("middle", 1, 4.0), ("middle", 1, -4.0)):
         run.iterate(episodes)
@@ -99,7 +96,7 @@ def test_bounds_may_differ_by_task_and_demotion_is_optional() -> None:
     assert run.ladder.level == 2
 
 
-def test_an_iteration_without_episodes_decides_nothing() -> None:
+def test_an_iteration_without_episodes_decides_nothing():
     run = Run(ladder(min_episodes=1))
     judged = run.iterate()
     assert judged["num_episodes"] == 0
@@ -107,7 +104,7 @@ def test_an_iteration_without_episodes_decides_nothing() -> None:
     assert run.ladder.level == 0
 
 
-def test_a_restored_ladder_goes_on_where_it_stood() -> None:
+def test_a_restored_ladder_goes_on_where_it_stood():
     run = Run(ladder())
     run.iterate(("easy", 10, 2.0))
     run.iterate(("middle", 6, 2.0))
@@ -134,7 +131,7 @@ def test_a_restored_ladder_goes_on_where_it_stood() -> None:
         ({"promote_at": [1, 3], "demote_below": [3, 1]}, "so that there is a margin"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], problem: str) -> None:
+def test_settings_that_make_no_sense_are_refused(settings, problem):
     given = {"tasks": [1, 2, 3], "promote_at": 1.0, "demote_below": 0.5, **settings}
     with pytest.raises(CallbackConfigError) as caught:
         TaskLadder(given.pop("tasks"), **given)
@@ -155,11 +152,11 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], probl
         (Group(), f"<{__name__}.Group object>"),  # an address differs from process to process
     ],
 )
-def test_tasks_have_short_names_without_slashes(task: Any, name: str) -> None:
+def test_tasks_have_short_names_without_slashes(task, name):
     assert task_name(task) == name
 
 
-def test_statistics_by_task_are_those_of_this_iterations_episodes() -> None:
+def test_statistics_by_task_are_those_of_this_iterations_episodes():
     statistics = EpisodeStatistics(smoothing=100)
     statistics.add([EpisodeRecord("a", 5.0, 3, task=9)])
     statistics.begin_iteration()

@@ -1,9 +1,6 @@
 """`check_env_state` passes envs that can be gone on with, and names what the others lack."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,18 +18,18 @@ class Right(CountdownEnv):
 class ForgetsSteps(RestlessEnv):
     """Neither method knows of the steps, so only going on shows it."""
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {key: value for key, value in super().get_state().items() if key != "steps"}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state({**state, "steps": 0})
 
 
 class ForgetsGenerator(RestlessEnv):
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {**super().get_state(), "generator": None}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         super().set_state({**state, "generator": self.generator.getstate()})
 
 
@@ -42,7 +39,7 @@ class ForgetsWhatAnEpisodeLeaves(CountdownEnv):
     env_state_attributes = ("length", "steps", "_mixture")
     extra = 0
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         answer = super().reset(**options)
         self.length += self.extra
         self.extra = (self.extra + self.length) % 5
@@ -50,32 +47,32 @@ class ForgetsWhatAnEpisodeLeaves(CountdownEnv):
 
 
 class SetsInVain(RestlessEnv):
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         pass
 
 
 class Changing(RestlessEnv):
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {**super().get_state(), "seen": self.generator.random()}
 
 
 class NotPlain(RestlessEnv):
-    def get_state(self) -> Any:
+    def get_state(self):
         return {**super().get_state(), "generator": self.generator}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.generator = random.Random()
 
 
 class SharesItsBuffer(Right):
     """Every observation is the same array: what is compared must be copied."""
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         self.buffer = np.zeros(2, np.float32)
         self.buffer[:] = super().reset(**options)[0]
         return self.buffer, {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         answer = super().step(action)
         self.buffer[:] = answer[0]
         return self.buffer, *answer[1:]
@@ -92,7 +89,7 @@ class SharesItsBuffer(Right):
         ),
     ],
 )
-def test_envs_that_can_be_gone_on_with_pass(env: Any) -> None:
+def test_envs_that_can_be_gone_on_with_pass(env):
     check_env_state(env, env_config=LONG)
 
 
@@ -109,14 +106,14 @@ def test_envs_that_can_be_gone_on_with_pass(env: Any) -> None:
         ("CartPole-v1", "The state of the env 'CartPole-v1' would not be used"),
     ],
 )
-def test_what_is_wrong_is_named(env: Any, message: str) -> None:
+def test_what_is_wrong_is_named(env, message):
     config = {} if isinstance(env, str) else LONG
     with pytest.raises(AssertionError) as caught:
         check_env_state(env, env_config=config)
     assert message in str(caught.value)
 
 
-def test_a_mistake_that_shows_late_needs_a_longer_look() -> None:
+def test_a_mistake_that_shows_late_needs_a_longer_look():
     check_env_state(ForgetsWhatAnEpisodeLeaves, env_config=LONG, num_steps=1, num_states=1)
     with pytest.raises(AssertionError):
         check_env_state(ForgetsWhatAnEpisodeLeaves, env_config=LONG, num_steps=60)

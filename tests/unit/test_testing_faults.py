@@ -1,15 +1,10 @@
 """Faults on purpose: when they are due, how often, and what they do to those who suffer them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import cloudpickle
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -41,7 +36,7 @@ TRAINING = RunnerOfCall(1, False)
         ({"place": "step", "times": "twice"}, "a number from 1"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(arguments: dict[str, Any], told: str) -> None:
+def test_a_fault_that_cannot_be_is_refused(arguments, told):
     with pytest.raises(ConfigError, match=told):
         Fault(**arguments)
 
@@ -49,14 +44,14 @@ def test_a_fault_that_cannot_be_is_refused(arguments: dict[str, Any], told: str)
 @pytest.mark.parametrize(
     ("times", "expected"), [("once", 1), (1, 1), (3, 3), ("always", 5)], ids=str
 )
-def test_a_fault_happens_as_often_as_it_is_to(times: Any, expected: int) -> None:
+def test_a_fault_happens_as_often_as_it_is_to(times, expected):
     fault = Fault("step", times=times)
     assert sum(fault.claim() for _ in range(5)) == expected
     assert fault.num_fired == expected
     assert fault.is_armed is (times == "always")
 
 
-def test_a_fault_can_be_disarmed_and_armed_again() -> None:
+def test_a_fault_can_be_disarmed_and_armed_again():
     fault = Fault("step", times=2)
     fault.disarm()
     assert not fault.is_armed
@@ -66,7 +61,7 @@ def test_a_fault_can_be_disarmed_and_armed_again() -> None:
     assert fault.num_fired == 2
 
 
-def test_the_memory_of_a_fault_is_that_of_all_its_copies(tmp_path: Path) -> None:
+def test_the_memory_of_a_fault_is_that_of_all_its_copies(tmp_path):
     fault = Fault("step", memory=str(tmp_path / "memory"))
     copy = pickle.loads(pickle.dumps(fault))
     assert copy == fault
@@ -76,7 +71,7 @@ def test_the_memory_of_a_fault_is_that_of_all_its_copies(tmp_path: Path) -> None
     assert Fault("step").claim(), "another one has another memory"
 
 
-def test_claims_at_the_same_time_get_no_more_than_there_is() -> None:
+def test_claims_at_the_same_time_get_no_more_than_there_is():
     # Each claim opens the file for itself, so threads are to it what processes are.
     fault = Fault("step", times=50)
     with ThreadPoolExecutor(4) as pool:
@@ -97,9 +92,7 @@ def test_claims_at_the_same_time_get_no_more_than_there_is() -> None:
         ({"in_evaluation": True}, False),
     ],
 )
-def test_a_fault_is_due_where_all_its_conditions_hold(
-    conditions: dict[str, Any], is_due: bool
-) -> None:
+def test_a_fault_is_due_where_all_its_conditions_hold(conditions, is_due):
     fault = Fault("step", **conditions)
     watch = FaultWatch([Fault("reset"), fault])
     found = watch.due("step", TRAINING, env_index=0, episode=2, step=3)
@@ -107,13 +100,13 @@ def test_a_fault_is_due_where_all_its_conditions_hold(
     assert fault.num_fired == is_due
 
 
-def test_only_calls_that_fulfil_the_other_conditions_are_counted() -> None:
+def test_only_calls_that_fulfil_the_other_conditions_are_counted():
     watch = FaultWatch([Fault("step", on_call=2, at_step=3, times="always")])
     due = [watch.due("step", TRAINING, step=step) is not None for step in (3, 1, 2, 3, 3)]
     assert due == [False, False, False, True, True]
 
 
-def test_an_env_fails_at_the_step_that_is_named_and_goes_on_afterwards() -> None:
+def test_an_env_fails_at_the_step_that_is_named_and_goes_on_afterwards():
     fault = Fault("step", episode=2, at_step=1)
     env = FaultyEnv(CountdownEnv({"min_length": 5}), fault)
     for _ in range(2):
@@ -137,14 +130,14 @@ def test_an_env_fails_at_the_step_that_is_named_and_goes_on_afterwards() -> None
     ],
 )
 @pytest.mark.parametrize("place", ["reset", "close"])
-def test_an_env_raises_what_it_is_told_to(place: str, way: str, error: type[Exception]) -> None:
+def test_an_env_raises_what_it_is_told_to(place, way, error):
     env = FaultyEnv(CountdownEnv(), Fault(place, way=way))
     with pytest.raises(error):
         getattr(env, place)()
     getattr(env, place)()  # once
 
 
-def test_errors_of_faults_can_be_pickled_or_not_as_they_are_meant_to() -> None:
+def test_errors_of_faults_can_be_pickled_or_not_as_they_are_meant_to():
     with pytest.raises(HugeError) as raised:
         Fault("close", way="huge_reply", num_bytes=1000).act()
     assert len(pickle.loads(pickle.dumps(raised.value)).payload) == 1000
@@ -152,19 +145,19 @@ def test_errors_of_faults_can_be_pickled_or_not_as_they_are_meant_to() -> None:
         cloudpickle.dumps(UnpicklableError("text"))
 
 
-def spoilt_step(way: str, env: gym.Env[Any, Any] | None = None) -> Any:
+def spoilt_step(way, env=None):
     faulty = FaultyEnv(env or CountdownEnv({"min_length": 5}), Fault("step", way=way))
     faulty.reset(seed=0)
     return faulty.step(0)
 
 
 @pytest.fixture
-def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_worker(monkeypatch):
     monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
 
 
 @pytest.mark.usefixtures("in_a_worker")
-def test_answers_of_envs_are_spoilt_as_told() -> None:
+def test_answers_of_envs_are_spoilt_as_told():
     assert np.isnan(spoilt_step("nan_observation")[0]).all()
     assert np.isnan(spoilt_step("nan_reward")[1])
     assert not CountdownEnv().observation_space.contains(spoilt_step("wrong_shape")[0])
@@ -176,27 +169,27 @@ def test_answers_of_envs_are_spoilt_as_told() -> None:
 
 
 @pytest.mark.usefixtures("in_a_worker")
-def test_a_parcel_fails_when_it_is_packed_and_arrives_as_nothing_otherwise() -> None:
+def test_a_parcel_fails_when_it_is_packed_and_arrives_as_nothing_otherwise():
     parcel = Parcel(Fault("pack"))
     with pytest.raises(InjectedFaultError):
         pickle.dumps(parcel)
     assert pickle.loads(pickle.dumps([parcel])) == [None]
 
 
-def test_a_parcel_that_is_sent_to_a_runner_arrives_there() -> None:
+def test_a_parcel_that_is_sent_to_a_runner_arrives_there():
     sent = pickle.loads(pickle.dumps(Parcel(Fault("pack"))))
     assert isinstance(sent, Parcel)
 
 
 @pytest.mark.usefixtures("in_a_worker")
-def test_a_parcel_fails_when_it_is_unpacked() -> None:
+def test_a_parcel_fails_when_it_is_unpacked():
     packed = pickle.dumps(Parcel(Fault("unpack", way="unpicklable_error")))
     with pytest.raises(UnpicklableError):
         pickle.loads(packed)
     assert pickle.loads(packed) is None
 
 
-def test_a_creator_fails_before_the_env_is_made_and_is_called_like_it() -> None:
+def test_a_creator_fails_before_the_env_is_made_and_is_called_like_it():
     creator = with_faults("CartPole-v1", Fault("init", env_index=1))
     assert creator.__qualname__ == "CartPole-v1"
     assert creator(EnvContext({}, worker_index=1)).observation_space.shape == (4,)
@@ -204,8 +197,8 @@ def test_a_creator_fails_before_the_env_is_made_and_is_called_like_it() -> None:
         creator(EnvContext({}, worker_index=1, vector_index=1))
 
 
-def test_a_faulty_callback_listens_to_what_its_faults_name_and_to_nothing_else() -> None:
-    callback: Any = FaultyCallback(Fault("on_train_result"), Fault("step"))
+def test_a_faulty_callback_listens_to_what_its_faults_name_and_to_nothing_else():
+    callback = FaultyCallback(Fault("on_train_result"), Fault("step"))
     with pytest.raises(InjectedFaultError):
         callback.on_train_result(algorithm=None, metrics_logger=None, result={})
     callback.on_train_result(algorithm=None, metrics_logger=None, result={})
@@ -213,6 +206,6 @@ def test_a_faulty_callback_listens_to_what_its_faults_name_and_to_nothing_else()
     assert callback.get_state() == {"parcel": None}
 
 
-def test_what_is_no_fault_is_told() -> None:
+def test_what_is_no_fault_is_told():
     with pytest.raises(ConfigError, match="expected faults one after the other"):
-        with_faults(CountdownEnv, [Fault("step")])  # type: ignore[arg-type]
+        with_faults(CountdownEnv, [Fault("step")])

@@ -1,7 +1,5 @@
 """The model of throughput against what was measured, and against itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.throughput_model import Throughput, draw, fitted
@@ -14,14 +12,14 @@ _MEASURED_MS = {
 
 
 @pytest.mark.parametrize("engine", list(_MEASURED_MS))
-def test_the_model_is_off_by_less_than_15_percent_from_1_to_16_runners(engine: str) -> None:
+def test_the_model_is_off_by_less_than_15_percent_from_1_to_16_runners(engine):
     measured = {number: ms / 1e3 for number, ms in _MEASURED_MS[engine].items()}
     model = fitted(Throughput(0.005, num_steps=400), measured)
     for number, seconds in measured.items():
         assert model.iteration_s(number) == pytest.approx(seconds, rel=0.15)
 
 
-def test_parameters_that_made_the_measurements_are_found_again() -> None:
+def test_parameters_that_made_the_measurements_are_found_again():
     made = Throughput(0.001, acting_s=2e-4, answer_s=5e-4)
     measured = {number: made.iteration_s(number) for number in (1, 3, 50)}
     found = fitted(Throughput(0.001), measured)
@@ -29,7 +27,7 @@ def test_parameters_that_made_the_measurements_are_found_again() -> None:
     assert found.answer_s == pytest.approx(5e-4)
 
 
-def test_the_learner_is_the_wall() -> None:
+def test_the_learner_is_the_wall():
     free = Throughput(0.001, answer_s=0.0, latency_s=0.0, weights_bytes=0.0, bytes_per_step=0.0)
     assert free.steps_per_s(10**6) == pytest.approx(free.learner_steps_per_s, rel=1e-3)
     assert free.steps_per_s(10) < 10 / free.env_step_s

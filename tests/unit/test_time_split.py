@@ -1,9 +1,6 @@
 """Where the time of an iteration went."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,7 @@ from trainer.algorithms.training_iteration import Counters, IterationResult
 from trainer.env_runners.messages import PlayTimes
 
 
-def test_parts_are_those_of_the_timers_and_add_up() -> None:
+def test_parts_are_those_of_the_timers_and_add_up():
     timers = {
         "env_runner_sampling_timer": 6.0,
         "learner_update_timer": 2.0,
@@ -38,7 +35,7 @@ def test_parts_are_those_of_the_timers_and_add_up() -> None:
     assert sum(parts.values()) == 11.0 + 0.25 + 3.0
 
 
-def test_parts_add_up_where_runners_play_while_training_does_something_else() -> None:
+def test_parts_add_up_where_runners_play_while_training_does_something_else():
     timers = {"env_runner_sampling_timer": 2.0, "learner_update_timer": 6.0}
     times = PlayTimes(env_step=8.0, env_reset=2.0, inference=5.0, callbacks=5.0)
     parts = split_of(9.0, timers, times, num_runners=2, since={})
@@ -47,9 +44,9 @@ def test_parts_add_up_where_runners_play_while_training_does_something_else() ->
     assert sum(parts.values()) == 9.0
 
 
-def test_lost_runners_do_not_make_the_parts_of_the_others_smaller() -> None:
+def test_lost_runners_do_not_make_the_parts_of_the_others_smaller():
     result = IterationResult(Counters(("m",)), ("m",), has_several=False)
-    group: Any = SimpleNamespace(
+    group = SimpleNamespace(
         num_remote_env_runners=lambda: 4,
         num_healthy_remote_workers=lambda: 2,
         num_remote_worker_restarts=lambda: 0,
@@ -61,7 +58,7 @@ def test_lost_runners_do_not_make_the_parts_of_the_others_smaller() -> None:
     assert result._num_runners == 2
 
 
-def test_saving_within_a_callback_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_within_a_callback_counts_once(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time_split, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     between = TimeBetween()
@@ -75,11 +72,11 @@ def test_saving_within_a_callback_counts_once(monkeypatch: pytest.MonkeyPatch) -
     assert between.take() == {CALLBACKS: 0.0, SAVING: 0.0}
 
 
-def test_results_show_where_the_time_went(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_show_where_the_time_went(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time_split, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
-    def on_train_result(*, algorithm: Any, **_: Any) -> None:
+    def on_train_result(*, algorithm, **_):
         now[0] += 100.0
         algorithm.after_train_result(lambda _: None)
 

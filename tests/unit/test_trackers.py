@@ -1,17 +1,12 @@
 """Trackers: a service gets every row once, goes on with its run after a resume, delays nobody."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +14,7 @@ from callbacks import CallbackConfigError, PeriodicCheckpoint, RLlibCallback, Tr
 from callbacks.ready_made.followers import Follower, FollowerThread, finish_all
 from callbacks.ready_made.result_loggers import close_loggers, objects_beside
 from callbacks.ready_made.rows_file import RowsFile
-from callbacks.ready_made.tracker_services import AimService, Artifact
+from callbacks.ready_made.tracker_services import AimService
 from callbacks.ready_made.trackers import ServiceSink, numbers_of
 from tests.steered_algorithm import SteeredAlgorithm, result_of
 
@@ -29,37 +24,35 @@ FACTS = {"name": "PPO on x", "experiment": "PPO-x", "folder": ".", "params": {"l
 class Store:
     """What a service has, shared by all copies of its client."""
 
-    runs: dict[str, list[tuple[int, Mapping[str, float]]]]
-
-    def __init__(self) -> None:
+    def __init__(self):
         self.runs = {}
-        self.events: list[str] = []
-        self.files: list[tuple[str, str, str, int]] = []
+        self.events = []
+        self.files = []
         self.answers = threading.Event()
         self.answers.set()
         self.failures_to_come = self.openings_to_fail = 0
 
-    def __deepcopy__(self, memo: Any) -> Store:
+    def __deepcopy__(self, memo):
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return _store, ()
 
 
-_STORES: list[Store] = []
+_STORES = []
 
 
-def _store() -> Store:
+def _store():
     return _STORES[-1]
 
 
 class Service:
     """A client of a `Store`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store):
         self.store = store
 
-    def open_run(self, run_id: str, facts: Mapping[str, Any]) -> str:
+    def open_run(self, run_id, facts):
         self.store.answers.wait(60)
         if self.store.openings_to_fail:
             self.store.openings_to_fail -= 1
@@ -68,27 +61,27 @@ class Service:
         self.store.runs.setdefault(run_id, [])
         return run_id
 
-    def log_row(self, run: str, row: Mapping[str, float], step: int) -> None:
+    def log_row(self, run, row, step):
         self.store.answers.wait(60)
         if self.store.failures_to_come:
             self.store.failures_to_come -= 1
             raise ConnectionError("no route")
         self.store.runs[run].append((step, row))
 
-    def close_run(self, run: str, *, failed: bool) -> None:
+    def close_run(self, run, *, failed):
         self.store.events.append("failed" if failed else "close")
 
 
 class FilingService(Service):
     """Takes files, too."""
 
-    def log_artifact(self, run: str, artifact: Artifact, step: int) -> None:
+    def log_artifact(self, run, artifact, step):
         self.store.answers.wait(60)
         self.store.files.append((run, artifact.kind, artifact.name, step))
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store():
     made = Store()
     _STORES.append(made)
     yield made
@@ -96,12 +89,12 @@ def store() -> Iterator[Store]:
     _STORES.pop()
 
 
-def row(iteration: int, **changes: Any) -> dict[str, Any]:
+def row(iteration, **changes):
     steps = 100 * iteration
     return {"training_iteration": iteration, "num_env_steps_sampled_lifetime": steps, **changes}
 
 
-def sent(store: Store) -> list[list[int]]:
+def sent(store):
     """The steps of each run."""
     return [[step for step, _ in rows] for rows in store.runs.values()]
 
@@ -109,32 +102,30 @@ def sent(store: Store) -> list[list[int]]:
 class Tracked:
     """The rows of a run and a service that follows them, as a process has both."""
 
-    def __init__(self, folder: Path, service: Service, **given: Any) -> None:
+    def __init__(self, folder, service, **given):
         self.rows = RowsFile(folder / "rows.jsonl")
         self.sink = ServiceSink(service, FACTS, folder, **given)
         self.thread = FollowerThread(self.sink.name)
         self.follower = Follower(self.rows, self.sink, self.thread)
 
-    def take(self, *iterations: int, **changes: Any) -> Tracked:
+    def take(self, *iterations, **changes):
         for iteration in iterations:
             self.rows.append(row(iteration, **changes))
             self.follower.wake()
         return self
 
-    def flush(self) -> None:
+    def flush(self):
         assert self.thread.flush(10)
 
 
-def test_numbers_are_sent_by_path_and_everything_else_stays() -> None:
+def test_numbers_are_sent_by_path_and_everything_else_stays():
     values = row(1, a={"b": 2, "c": float("nan"), "d": True}, e="text", f=[1, 2])
     assert numbers_of(values) == {
         "training_iteration": 1.0, "num_env_steps_sampled_lifetime": 100.0, "a/b": 2.0
     }  # fmt: skip
 
 
-def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(store, tmp_path):
     Tracked(tmp_path, Service(store)).take(1, 2, 3, 4).flush()
     # A process that goes on with the checkpoint of iteration 2, with other settings.
     Tracked(tmp_path, Service(store)).take(3, 4, 5, changed=1).flush()
@@ -148,9 +139,7 @@ def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(
     assert sent(store) == [[100, 200, 300, 400, 500], [100]]
 
 
-def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(store, tmp_path, caplog):
     tracked = Tracked(tmp_path, Service(store)).take(1)
     tracked.flush()
     store.failures_to_come = 2
@@ -164,9 +153,7 @@ def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(
 
 
 @pytest.mark.parametrize("num_rows", [1, 3])
-def test_rows_wait_for_a_service_that_cannot_be_opened_yet(
-    store: Store, tmp_path: Path, num_rows: int
-) -> None:
+def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store, tmp_path, num_rows):
     store.openings_to_fail = 1
     tracked = Tracked(tmp_path, Service(store))
     for iteration in range(1, num_rows + 1):
@@ -176,9 +163,7 @@ def test_rows_wait_for_a_service_that_cannot_be_opened_yet(
     assert store.events == ["open", "close"]
 
 
-def test_the_run_is_written_down_before_the_service_is_asked_for_it(
-    store: Store, tmp_path: Path
-) -> None:
+def test_the_run_is_written_down_before_the_service_is_asked_for_it(store, tmp_path):
     store.openings_to_fail = 1
     Tracked(tmp_path, Service(store)).take(1).flush()
     known = json.loads((tmp_path / "run.json").read_text())
@@ -188,16 +173,14 @@ def test_the_run_is_written_down_before_the_service_is_asked_for_it(
     assert list(store.runs) == [known["run"]]
 
 
-def test_a_run_file_that_cannot_be_read_is_told_and_replaced(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_file_that_cannot_be_read_is_told_and_replaced(store, tmp_path, caplog):
     (tmp_path / "run.json").write_text("torn")
     Tracked(tmp_path, Service(store)).take(1).flush()
     assert "a tracker gets a new run" in caplog.text
     assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
 
 
-def test_steps_may_be_counted_in_rows_and_a_run_may_fail(store: Store, tmp_path: Path) -> None:
+def test_steps_may_be_counted_in_rows_and_a_run_may_fail(store, tmp_path):
     tracked = Tracked(tmp_path, Service(store), run_id="x-00003", counts_rows=True)
     tracked.take(1, 2, done=True).flush()
     assert store.events == ["open"]
@@ -208,9 +191,7 @@ def test_steps_may_be_counted_in_rows_and_a_run_may_fail(store: Store, tmp_path:
     assert store.events == ["open", "failed"]
 
 
-def test_a_service_that_hangs_delays_nothing(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_hangs_delays_nothing(store, tmp_path, caplog):
     algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
     algorithm.tell_returns([1.0] * 3)
     assert algorithm.first.flush(10)
@@ -228,9 +209,7 @@ def test_a_service_that_hangs_delays_nothing(
     assert not caplog.messages
 
 
-def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
-    store: Store, tmp_path: Path
-) -> None:
+def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(store, tmp_path):
     algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
     algorithm.tell(result_of(1) | {"done": True})
     assert algorithm.first.flush(10)
@@ -241,7 +220,7 @@ def test_the_run_of_the_service_ends_with_the_training_and_may_be_opened_again(
     assert len(store.runs) == 1
 
 
-def test_the_run_is_open_once_in_a_process(store: Store, tmp_path: Path) -> None:
+def test_the_run_is_open_once_in_a_process(store, tmp_path):
     for number in (1, 2):
         algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
         if number == 2:
@@ -256,7 +235,7 @@ def test_the_run_is_open_once_in_a_process(store: Store, tmp_path: Path) -> None
     assert sent(store) == [[100, 200]]
 
 
-def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_path: Path) -> None:
+def test_a_tracker_is_copied_and_pickled_without_its_thread(store, tmp_path):
     algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
     algorithm.tell()
     assert algorithm.first.flush(10)
@@ -265,9 +244,7 @@ def test_a_tracker_is_copied_and_pickled_without_its_thread(store: Store, tmp_pa
         assert twin.flush(0.0)
 
 
-def test_rows_of_a_forgotten_run_never_mix_with_those_of_the_next(
-    store: Store, tmp_path: Path
-) -> None:
+def test_rows_of_a_forgotten_run_never_mix_with_those_of_the_next(store, tmp_path):
     first = Tracked(tmp_path, Service(store)).take(1)
     first.flush()
     store.answers.clear()
@@ -288,16 +265,14 @@ def test_rows_of_a_forgotten_run_never_mix_with_those_of_the_next(
     assert (known["run"], known["sent"]) == (list(store.runs)[1], 2)
 
 
-def recorded(folder: Path, *names: str) -> None:
+def recorded(folder, *names):
     folder.mkdir(exist_ok=True)
     for name in names:
         (folder / name).write_bytes(b"film")
 
 
-def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(
-    store: Store, tmp_path: Path
-) -> None:
-    def tracked() -> Tracked:
+def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(store, tmp_path):
+    def tracked():
         made = Tracked(tmp_path, FilingService(store))
         made.sink.video_folders = [tmp_path / "videos"]
         return made
@@ -316,10 +291,8 @@ def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(
     assert [film[:3] for film in store.files[1:]] == [(run_id, "videos", "evaluation-0-1")]
 
 
-def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def files_of(*artifacts: Any) -> list[str]:
+def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(store, tmp_path, caplog):
+    def files_of(*artifacts):
         store.files.clear()
         logger = TrackerLogger(
             FilingService(store), tmp_path / f"t{len(artifacts)}", artifacts=artifacts
@@ -348,8 +321,8 @@ def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(
 @pytest.mark.parametrize("background", [True, False])
 @pytest.mark.parametrize("has_end", [True, False])
 def test_every_checkpoint_is_sent_the_last_one_too(
-    has_end: bool, background: bool, tracker_is_first: bool, store: Store, tmp_path: Path
-) -> None:
+    has_end, background, tracker_is_first, store, tmp_path
+):
     saving = PeriodicCheckpoint(tmp_path / "run", every=1, background=background)
     tracker = TrackerLogger(FilingService(store), tmp_path / "t", artifacts=["checkpoints"])
     algorithm = SteeredAlgorithm(*((tracker, saving) if tracker_is_first else (saving, tracker)))
@@ -373,10 +346,8 @@ def test_every_checkpoint_is_sent_the_last_one_too(
     assert store.events == ["open", "close", *reopened]
 
 
-def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(
-    store: Store, tmp_path: Path
-) -> None:
-    def record(**_: Any) -> None:
+def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(store, tmp_path):
+    def record(**_):
         recorded(tmp_path / "videos", "evaluation-0-0.mp4")
 
     tracker = TrackerLogger(FilingService(store), tmp_path / "t", artifacts=["videos"])
@@ -389,18 +360,18 @@ def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(
     assert store.events == ["open", "close"]
 
 
-def make_listener(function: Callable[..., None]) -> type[RLlibCallback]:
+def make_listener(function):
     """A callback that hears of saved checkpoints."""
     return type("Listener", (RLlibCallback,), {
         "on_checkpoint_saved": lambda _, **given: function(**given)
     })  # fmt: skip
 
 
-def test_artefacts_that_a_service_cannot_take_are_refused(store: Store, tmp_path: Path) -> None:
+def test_artefacts_that_a_service_cannot_take_are_refused(store, tmp_path):
     with pytest.raises(CallbackConfigError, match="Service has no `log_artifact`"):
         TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
     with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
-        TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])  # type: ignore[list-item]
+        TrackerLogger(FilingService(store), tmp_path, artifacts=["weights"])
 
 
 class AimRun:
@@ -408,19 +379,17 @@ class AimRun:
 
     hash = "0123abcd"
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_, **__):
         self.name = ""
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name, value):
         """Nothing is kept."""
 
-    def set_artifacts_uri(self, uri: str) -> None:
+    def set_artifacts_uri(self, uri):
         """Nothing is kept."""
 
 
-def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_that_names_a_run_of_aim_is_replaced_whole(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "aim", SimpleNamespace(Run=AimRun))
     known, as_it_was = tmp_path / "aim-run", tmp_path / "as-it-was"
     known.write_text("an-earlier-run ffff")
@@ -430,6 +399,6 @@ def test_the_file_that_names_a_run_of_aim_is_replaced_whole(
     assert as_it_was.read_text() == "an-earlier-run ffff", "never emptied, also not for a moment"
 
 
-def test_misuse_is_refused_at_once(store: Store) -> None:
+def test_misuse_is_refused_at_once(store):
     with pytest.raises(CallbackConfigError, match="folder"):
         TrackerLogger(Service(store), "")

@@ -1,14 +1,10 @@
 """Callbacks of experiments: what they are told, their states, and loggers that talk to services."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
 import threading
 import types
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,18 +18,18 @@ from trainer.tune.logger import (
 )
 
 
-def reports(config: Any) -> None:
+def reports(config):
     for step in range(3):
         tune.report({"loss": config["x"] + step, "name": "text", "inner": {"n": step}})
 
 
-def run(folder: Path, *callbacks: Any, num_samples: int = 2) -> tune.ResultGrid:
+def run(folder, *callbacks, num_samples=2):
     """An experiment, begun or gone on with and extended."""
     tune_config = tune.TuneConfig(num_samples=num_samples, in_process=True, seed=0)
     run_config = tune.RunConfig(storage_path=folder, name="x", verbose=0, callbacks=list(callbacks))
     space = {"x": tune.choice([1, 2])}
     if tune.Tuner.can_restore(folder / "x"):
-        restored: tune.Tuner = tune.Tuner.restore(
+        restored = tune.Tuner.restore(
             folder / "x", reports, param_space=space, tune_config=tune_config,
             run_config=run_config,
         )  # fmt: skip
@@ -46,24 +42,24 @@ def run(folder: Path, *callbacks: Any, num_samples: int = 2) -> tune.ResultGrid:
 class Counting(tune.Callback):
     """Has a state, and notes the order in which it is given things."""
 
-    def __init__(self) -> None:
-        self.count, self.told = 0, []  # type: ignore[var-annotated]
+    def __init__(self):
+        self.count, self.told = 0, []
 
-    def setup(self, num_samples: int, total_num_samples: int, **info: Any) -> None:
+    def setup(self, num_samples, total_num_samples, **info):
         self.told.append(("setup", num_samples, total_num_samples))
 
-    def on_trial_result(self, **info: Any) -> None:
+    def on_trial_result(self, **info):
         self.count += 1
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"count": self.count}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         self.told.append(("state", state["count"]))
         self.count = state["count"]
 
 
-def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path: Path) -> None:
+def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path):
     first, second = Counting(), Counting()
     run(tmp_path, first)
     assert (first.count, first.told) == (6, [("setup", 2, 2)])
@@ -72,22 +68,22 @@ def test_states_of_callbacks_go_on_with_a_restored_experiment(tmp_path: Path) ->
     assert second.count == 9
 
 
-def test_states_that_cannot_be_written_leave_what_was_there_and_no_draft(tmp_path: Path) -> None:
+def test_states_that_cannot_be_written_leave_what_was_there_and_no_draft(tmp_path):
     (tmp_path / "callbacks.msgpack").mkdir()
     with pytest.raises(OSError, match="callbacks"):
         CallbackCaller([Counting()]).save(tmp_path, num_delivered=0, iteration=0)
     assert [path.name for path in tmp_path.iterdir()] == ["callbacks.msgpack"]
 
 
-def test_a_callback_without_a_state_costs_no_file(tmp_path: Path) -> None:
+def test_a_callback_without_a_state_costs_no_file(tmp_path):
     run(tmp_path, tune.Callback())
     assert not (tmp_path / "x" / "callbacks.msgpack").exists()
 
 
-def test_events_are_given_what_their_table_says(tmp_path: Path) -> None:
-    told: dict[str, set[str]] = {}
+def test_events_are_given_what_their_table_says(tmp_path):
+    told = {}
 
-    def note(name: str) -> Any:
+    def note(name):
         return lambda self, **info: told.setdefault(name, {*info})
 
     listener = type("Listener", (tune.Callback,), {name: note(name) for name in _GIVEN})
@@ -102,13 +98,13 @@ def test_events_are_given_what_their_table_says(tmp_path: Path) -> None:
 class Service(types.ModuleType):
     """Stands for wandb or trackio: notes what it is told."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__(name)
-        self.inits: list[dict[str, Any]] = []
-        self.rows: list[tuple[str, dict[str, float], int]] = []
-        self.ends: list[Any] = []
+        self.inits = []
+        self.rows = []
+        self.ends = []
 
-    def init(self, **given: Any) -> Any:
+    def init(self, **given):
         self.inits.append(given)
         run_id = given.get("id", given["name"])
         return types.SimpleNamespace(
@@ -121,9 +117,7 @@ class Service(types.ModuleType):
     ("name", "logger", "end"),
     [("wandb", WandbLoggerCallback, {"exit_code": 0}), ("trackio", TrackioLoggerCallback, {})],
 )
-def test_every_trial_is_a_run_of_the_service(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, logger: Any, end: Any
-) -> None:
+def test_every_trial_is_a_run_of_the_service(tmp_path, monkeypatch, name, logger, end):
     service = Service(name)
     monkeypatch.setitem(sys.modules, name, service)
     grid = run(tmp_path, logger(project="p"))
@@ -138,23 +132,21 @@ def test_every_trial_is_a_run_of_the_service(
     assert service.ends == [("x-00000", end), ("x-00001", end)]
 
 
-def test_a_service_that_hangs_or_fails_delays_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_hangs_or_fails_delays_nothing(tmp_path, monkeypatch, caplog):
     hanging, failing, release = Service("wandb"), Service("trackio"), threading.Event()
     begun = threading.Event()
 
-    def hang(**given: Any) -> Any:
+    def hang(**given):
         begun.set()
         release.wait(30)
         return Service("wandb").init(**given)
 
-    hanging.init = hang  # type: ignore[method-assign]
-    failing.init = lambda **given: 1 / 0  # type: ignore[method-assign]
+    hanging.init = hang
+    failing.init = lambda **given: 1 / 0
     monkeypatch.setitem(sys.modules, "wandb", hanging)
     monkeypatch.setitem(sys.modules, "trackio", failing)
     monkeypatch.setattr(tune_callbacks, "_PATIENCE_S", 0.05)
-    loggers: list[Any] = [TrackioLoggerCallback(), WandbLoggerCallback()]
+    loggers = [TrackioLoggerCallback(), WandbLoggerCallback()]
     with caplog.at_level(logging.WARNING):
         grid = run(tmp_path, *loggers)
         assert begun.is_set()
@@ -167,16 +159,14 @@ def test_a_service_that_hangs_or_fails_delays_nothing(
     loggers[0]._thread.abandon()
 
 
-def read_back(folder: Path) -> dict[str, str]:
+def read_back(folder):
     return {
         str(path.relative_to(folder)): path.read_text()
         for path in sorted(folder.glob("x/trials/*/progress.csv"))
     }
 
 
-def test_trials_that_ended_before_a_kill_get_what_they_lack_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_that_ended_before_a_kill_get_what_they_lack_after_it(tmp_path, monkeypatch):
     service = Service("wandb")
     monkeypatch.setitem(sys.modules, "wandb", service)
     run(tmp_path, tune.logger.CSVLoggerCallback(), WandbLoggerCallback())
@@ -193,9 +183,7 @@ def test_trials_that_ended_before_a_kill_get_what_they_lack_after_it(
     assert sorted(service.rows, key=str) == sorted((row for row in rows if row[2] > 1), key=str)
 
 
-def test_loggers_of_one_class_have_bookmarks_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loggers_of_one_class_have_bookmarks_of_their_own(tmp_path, monkeypatch):
     service = Service("wandb")
     monkeypatch.setitem(sys.modules, "wandb", service)
     run(tmp_path, WandbLoggerCallback(project="a"), WandbLoggerCallback(project="b"))
@@ -203,7 +191,7 @@ def test_loggers_of_one_class_have_bookmarks_of_their_own(
     assert len(service.rows) == 12
 
 
-def test_a_missing_package_is_told_when_the_logger_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_told_when_the_logger_is_made(monkeypatch):
     for name, logger in (
         ("wandb", WandbLoggerCallback), ("trackio", TrackioLoggerCallback),
         ("mlflow", MLflowLoggerCallback),

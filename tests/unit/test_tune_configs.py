@@ -1,11 +1,8 @@
 """The configs of tuning: what they accept, and that all problems are told at once."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,41 +21,41 @@ from trainer_toolkit.arguments import ArgumentError
         (lambda: tune.TuneConfig(num_samples=0), "at least 1, or -1"),
         (lambda: tune.TuneConfig(num_samples=-2), "num_samples"),
         (lambda: tune.TuneConfig(seed=-1), "seed"),
-        (lambda: tune.TuneConfig(order="random"), "order"),  # type: ignore[arg-type]
+        (lambda: tune.TuneConfig(order="random"), "order"),
         (lambda: tune.TuneConfig(engine="dask"), "expected one of .local., .ray., or an engine"),
         (lambda: tune.TuneConfig(engine="ray", in_process=True), "give one of them"),
         (lambda: tune.TuneConfig(time_budget_s=0), "time_budget_s"),
         (lambda: tune.TuneConfig(max_run_ahead=-1), "max_run_ahead"),
         (lambda: tune.CheckpointConfig(num_to_keep=0), "checkpoint_frequency=0"),
-        (lambda: tune.CheckpointConfig(checkpoint_score_order="up"), "score_order"),  # type: ignore[arg-type]
+        (lambda: tune.CheckpointConfig(checkpoint_score_order="up"), "score_order"),
         (lambda: tune.FailureConfig(max_failures=-2), "max_failures"),
         (lambda: tune.FailureConfig(fail_fast=True, max_failures=2), "one of them"),
-        (lambda: tune.FailureConfig(fail_fast="loud"), "fail_fast"),  # type: ignore[arg-type]
-        (lambda: tune.ResumeConfig(errored="again"), "errored"),  # type: ignore[arg-type]
+        (lambda: tune.FailureConfig(fail_fast="loud"), "fail_fast"),
+        (lambda: tune.ResumeConfig(errored="again"), "errored"),
         (lambda: tune.RunConfig(storage_path="s3://bucket/runs"), "local disk"),
         (lambda: tune.RunConfig(storage_filesystem=object()), "local disk"),
         (lambda: tune.RunConfig(local_dir="runs"), "storage_path"),
         (lambda: tune.RunConfig(name="a/b"), "slashes"),
-        (lambda: tune.RunConfig(failure_config=3), "FailureConfig"),  # type: ignore[arg-type]
-        (lambda: tune.RunConfig(callbacks=print), "a list"),  # type: ignore[arg-type]
+        (lambda: tune.RunConfig(failure_config=3), "FailureConfig"),
+        (lambda: tune.RunConfig(callbacks=print), "a list"),
         (lambda: tune.RunConfig(log_to_file=("a", "b", "c")), "two names"),
         (lambda: tune.RunConfig(verbose=7), "verbose"),
         (lambda: tune.SyncConfig(upload_dir="s3://bucket"), "mounted folder"),
     ],
 )
-def test_wrong_fields_are_named(make: Any, expected: str) -> None:
+def test_wrong_fields_are_named(make, expected):
     with pytest.raises(TuneError, match=expected):
         make()
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_told_at_once():
     with pytest.raises(TuneError) as raised:
-        tune.TuneConfig(num_samples=-5, seed=1.5, order="x", engine="y")  # type: ignore[arg-type]
+        tune.TuneConfig(num_samples=-5, seed=1.5, order="x", engine="y")
     for name in ("num_samples", "seed", "order", "engine"):
         assert name in str(raised.value)
 
 
-def test_defaults_stand_for_none() -> None:
+def test_defaults_stand_for_none():
     config = tune.RunConfig(storage_path=None, checkpoint_config=None, callbacks=None)
     assert config.storage_path == "runs"
     assert config.checkpoint_config == tune.CheckpointConfig()
@@ -71,15 +68,15 @@ def test_defaults_stand_for_none() -> None:
     tune.SyncConfig(sync_period=300)
 
 
-def test_configs_are_values() -> None:
+def test_configs_are_values():
     assert tune.TuneConfig(num_samples=3) == tune.TuneConfig(num_samples=3)
     config = dataclasses.replace(tune.RunConfig(name="a"), verbose=0)
     assert (config.name, config.verbose) == ("a", 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.name = "b"  # type: ignore[misc]
+        config.name = "b"
 
 
-def test_lanes_follow_from_cpus_and_trials() -> None:
+def test_lanes_follow_from_cpus_and_trials():
     assert default_num_lanes(8, 1, 100) == 8
     assert default_num_lanes(8, 3, None) == 2
     assert default_num_lanes(2, 3, 5) == 1
@@ -88,30 +85,30 @@ def test_lanes_follow_from_cpus_and_trials() -> None:
     assert default_num_lanes(8, 1, 0) == 1
 
 
-untyped: Any = tune
+untyped = tune
 """What scripts without types may write."""
 
 
-def train(config: Any) -> None:
+def train(config):
     tune.report(loss=1.0)
 
 
 class Misspelt(tune.Callback):
-    def on_trial_reslt(self, **info: Any) -> None:
+    def on_trial_reslt(self, **info):
         """Never called."""
 
 
 class MisspeltLogger(tune.logger.LoggerCallback):
-    def log_trial_reslt(self, **info: Any) -> None:
+    def log_trial_reslt(self, **info):
         """Never called."""
 
 
 class Demanding(tune.Callback):
-    def on_trial_result(self, trial: Any, results: Any) -> None:
+    def on_trial_result(self, trial, results):
         """There is no `results`."""
 
 
-def population(mutations: Any) -> Any:
+def population(mutations):
     """A tuner of a population of PPO."""
     scheduler = tune.PopulationBasedTraining(hyperparam_mutations=mutations)
     return tune.Tuner(
@@ -121,7 +118,7 @@ def population(mutations: Any) -> Any:
     )
 
 
-def population_of_config(mutations: Any) -> Any:
+def population_of_config(mutations):
     """The same, with a schedule for `lr`, and the space as a config object."""
     config = PPOConfig().environment("CartPole-v1").training(lr=[[0, 0.1], [100, 0.01]])
     scheduler = tune.PopulationBasedTraining(hyperparam_mutations=mutations)
@@ -132,7 +129,7 @@ def population_of_config(mutations: Any) -> Any:
     )
 
 
-def told(callback: Any) -> tune.RunConfig:
+def told(callback):
     return tune.RunConfig(callbacks=[callback])
 
 
@@ -165,15 +162,15 @@ def told(callback: Any) -> tune.RunConfig:
         (lambda: untyped.Checkpoint.from_data(3), "expected a dict"),
     ],
 )
-def test_what_would_fail_in_every_trial_fails_at_once(make: Any, expected: str) -> None:
+def test_what_would_fail_in_every_trial_fails_at_once(make, expected):
     with pytest.raises((TuneError, TrainerError, ArgumentError), match=f"(?s){expected}"):
         make()
 
 
-def test_what_ray_tune_writes_is_accepted() -> None:
+def test_what_ray_tune_writes_is_accepted():
     class Printer(tune.Callback):
-        def setup(self, stop: Any = None, num_samples: Any = None, **info: Any) -> None: ...
-        def on_trial_result(self, iteration: Any, trials: Any, trial: Any, result: Any) -> None: ...
+        def setup(self, stop=None, num_samples=None, **info): ...
+        def on_trial_result(self, iteration, trials, trial, result): ...
 
     population({"lr": [1e-3, 1e-4], "train_batch_size": [500, 1000]})
     tune.CLIReporter(metric_columns={"loss": "L"}, max_error_rows=3, parameter_columns=["x"])

@@ -1,14 +1,9 @@
 """The controller: the same decisions whatever is delayed, killed or torn, and what it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import json
 import tracemalloc
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +20,6 @@ from trainer.tune.events import (
     EndExperiment,
     EndTrial,
     StartTrial,
-    Step,
     TrialStatus,
 )
 from trainer.tune.journal_entries import (
@@ -41,22 +35,19 @@ from trainer.tune.journal_entries import (
     move_from_plain,
 )
 from trainer.tune.lanes import Origin
-from trainer.tune.plan import ExperimentPlan
 from trainer.tune.population_based_training import PopulationBasedTraining
-from trainer.tune.rows import Row
 from trainer.tune.scheduling import (
     ASHAScheduler,
     FIFOScheduler,
     HyperBandScheduler,
     MedianStoppingRule,
-    TrialScheduler,
 )
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.stoppers import ExperimentPlateauStopper
 from trainer.tune.trainables import resolve_trainable
 from trainer.tune.trial_records import TrialRecords
 
-SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
+SCHEDULERS = {
     "asha": lambda: ASHAScheduler(max_t=8, reduction_factor=2),
     "brackets": lambda: ASHAScheduler(max_t=8, reduction_factor=2, brackets=3),
     "hyperband": lambda: HyperBandScheduler(max_t=9, reduction_factor=3),
@@ -73,7 +64,7 @@ SCHEDULERS: Mapping[str, Callable[[], TrialScheduler]] = {
 }
 
 
-def failing_rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def failing_rows(config, state, row_number):
     """Some trials fail, some return early; which follows from their config."""
     kind = int(config["x"] * 1000) % 7
     if kind == 0 and row_number == 3:
@@ -83,9 +74,9 @@ def failing_rows(config: Mapping[str, Any], state: float, row_number: int) -> An
     return default_rows(config, state, row_number)
 
 
-def plan_of(name: str, num_lanes: int = 3, **changes: Any) -> Callable[[], ExperimentPlan]:
+def plan_of(name, num_lanes=3, **changes):
     """Makes plans of an experiment with that scheduler."""
-    given: dict[str, Any] = {
+    given = {
         "stop": {"training_iteration": 8},
         "num_samples": 11,
         "num_lanes": num_lanes,
@@ -98,7 +89,7 @@ def plan_of(name: str, num_lanes: int = 3, **changes: Any) -> Callable[[], Exper
 # ---- exactness
 
 
-DISTURBANCES: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+DISTURBANCES = {
     "name": st.sampled_from(sorted(SCHEDULERS)),
     "seed": st.integers(0, 2**32 - 1),
     "run_ahead": st.integers(0, 8),
@@ -109,20 +100,18 @@ DISTURBANCES: Final[Mapping[str, st.SearchStrategy[Any]]] = {
 
 @settings(max_examples=8)
 @given(**DISTURBANCES)
-def test_decisions_do_not_depend_on_delays_kills_or_torn_journals(**disturbance: Any) -> None:
+def test_decisions_do_not_depend_on_delays_kills_or_torn_journals(**disturbance):
     check_disturbed(**disturbance)
 
 
 @pytest.mark.slow
 @settings(max_examples=400)
 @given(**DISTURBANCES)
-def test_decisions_do_not_depend_on_many_disturbances(**disturbance: Any) -> None:
+def test_decisions_do_not_depend_on_many_disturbances(**disturbance):
     check_disturbed(**disturbance)
 
 
-def check_disturbed(
-    name: str, seed: int, run_ahead: int, kill_every: float, num_lanes: int
-) -> None:
+def check_disturbed(name, seed, run_ahead, kill_every, num_lanes):
     """An experiment with delays and kills comes to the same as without."""
     make = plan_of(name, num_lanes)
     undisturbed = Simulation(make, rows=failing_rows, run_ahead=0).run()
@@ -137,7 +126,7 @@ def check_disturbed(
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
-def test_a_journal_cut_after_any_entry_is_gone_on_with(name: str) -> None:
+def test_a_journal_cut_after_any_entry_is_gone_on_with(name):
     make = plan_of(name, num_samples=5)
     undisturbed = Simulation(make, rows=failing_rows)
     whole = undisturbed.run()
@@ -153,7 +142,7 @@ def test_a_journal_cut_after_any_entry_is_gone_on_with(name: str) -> None:
         assert simulation.controller.inexact_reasons == ()
 
 
-def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared() -> None:
+def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared():
     outcomes = [
         Simulation(
             lambda: make_plan({"x": uniform(0, 1)}, num_lanes=lanes),  # noqa: B023
@@ -167,7 +156,7 @@ def test_trials_are_the_same_with_any_number_of_lanes_where_none_is_compared() -
         assert outcome.configs == outcomes[0].configs
 
 
-def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact() -> None:
+def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact():
     make = plan_of("asha", order="arrival")
     decided = {json.dumps(Simulation(make, seed=seed).run().decided()) for seed in range(5)}
     assert len(decided) > 1
@@ -182,7 +171,7 @@ def test_order_of_arrival_keeps_what_was_decided_and_says_that_it_is_inexact() -
 # ---- negative controls
 
 
-def test_a_dropped_entry_is_found() -> None:
+def test_a_dropped_entry_is_found():
     simulation = Simulation(plan_of("asha"))
     moves = [move_from_plain(each) for each in simulation.run().journal]
     ends = [index for index, each in enumerate(moves) if _stops_trials(each)]
@@ -200,23 +189,23 @@ def test_a_dropped_entry_is_found() -> None:
         Controller(simulation.make()).replay([*moves[:4], *moves[5:]], simulation.whole_row)
 
 
-def _stops_trials(move: Move) -> bool:
-    return any(each.kind == "end" and each.by == "scheduler" for each in move.then)  # type: ignore[attr-defined]
+def _stops_trials(move):
+    return any(each.kind == "end" and each.by == "scheduler" for each in move.then)
 
 
-def test_a_scheduler_that_is_not_replayed_is_found() -> None:
+def test_a_scheduler_that_is_not_replayed_is_found():
     class Forgetful(ASHAScheduler):
         """Begins without rungs after the first restore, as where its state was not kept."""
 
         is_replayed = False
 
-        def on_trial_result(self, trial: Any, result: Row) -> Any:
+        def on_trial_result(self, trial, result):
             if self.is_replayed and self._bracket_of:
                 self.is_replayed = False
                 self._brackets[0].__post_init__()
             return super().on_trial_result(trial, result)
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan(
             {"x": uniform(0, 1)},
             scheduler=Forgetful(max_t=8, reduction_factor=2),
@@ -230,18 +219,18 @@ def test_a_scheduler_that_is_not_replayed_is_found() -> None:
     for _ in range(30):
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
     simulation.restore()
-    simulation.controller._scheduler.is_replayed = True  # type: ignore[attr-defined]
+    simulation.controller._scheduler.is_replayed = True
     while not simulation.controller.is_done:
         simulation.carry_out(simulation.controller.take(simulation.next_event()))
     assert simulation.outcome.decided() != undisturbed.decided()
 
 
-def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_wins() -> None:
+def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_wins():
     simulation = Simulation(plan_of("asha"))
     outcome = simulation.run()
     moves = [move_from_plain(each) for each in outcome.journal]
 
-    def other() -> ExperimentPlan:
+    def other():
         return make_plan(
             {"x": uniform(0, 1)},
             scheduler=ASHAScheduler(max_t=8, reduction_factor=4),
@@ -258,7 +247,7 @@ def test_code_that_decides_otherwise_today_is_told_and_the_recorded_decision_win
     assert ends == outcome.ends
 
 
-def test_seeds_of_trials_follow_from_the_experiment_alone() -> None:
+def test_seeds_of_trials_follow_from_the_experiment_alone():
     simulation = Simulation(plan_of("asha"), seed=4, kill_every=0.2)
     simulation.run()
     seeds = [each.seed for each in simulation.controller.trials]
@@ -270,10 +259,10 @@ def test_seeds_of_trials_follow_from_the_experiment_alone() -> None:
 # ---- turns, lanes, CPUs
 
 
-def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
+def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be():
     cpus = [1, 3, 1, 2, 9, 1]
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan(
             {"cpus": grid_search(cpus)},
             scheduler=ASHAScheduler(max_t=3),
@@ -284,8 +273,8 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
         )
 
     simulation = Simulation(make, kill_every=0.1, seed=1)
-    running: dict[int, float] = {}
-    order: list[int] = []
+    running = {}
+    order = []
     for entry in simulation.run().entries():
         if entry["event"] == "start":
             running[entry["trial"]] = cpus[entry["trial"]]
@@ -296,7 +285,7 @@ def test_larger_requests_wait_in_their_order_and_run_alone_if_need_be() -> None:
     assert order == sorted(order)
 
 
-def test_rows_that_come_early_wait_for_their_turn() -> None:
+def test_rows_that_come_early_wait_for_their_turn():
     controller = Controller(plan_of("asha", num_lanes=2)())
     actions = actions_of(controller.begin())
     assert [each.trial for each in actions if isinstance(each, StartTrial)] == [0, 1]
@@ -309,19 +298,19 @@ def test_rows_that_come_early_wait_for_their_turn() -> None:
     assert controller.awaited == (0, 2)
 
 
-def actions_of(steps: list[Step]) -> list[Any]:
+def actions_of(steps):
     """What is to be done."""
     return [action for step in steps for action in step.actions]
 
 
-def reported(trial: int, row_number: int, score: float, **changes: Any) -> Reported:
+def reported(trial, row_number, score, **changes):
     """A row of the first process of a trial."""
     row = {"score": score, "training_iteration": row_number}
     start_number = changes.pop("start_number", 1)
     return Reported(trial, start_number, row_number, row, **changes)
 
 
-def test_rows_of_processes_that_were_told_to_end_are_dropped() -> None:
+def test_rows_of_processes_that_were_told_to_end_are_dropped():
     controller = Controller(plan_of("asha", num_lanes=1)())
     controller.begin()
     assert controller.take(reported(0, 1, 0.1, start_number=0)) == []
@@ -331,7 +320,7 @@ def test_rows_of_processes_that_were_told_to_end_are_dropped() -> None:
         controller.take(reported(0, 2, 0.1))
 
 
-def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials() -> None:
+def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials():
     assert Controller(make_plan()).max_run_ahead is None
     assert Controller(plan_of("asha", num_lanes=3)()).max_run_ahead == 1
     assert Controller(plan_of("asha", num_lanes=8)()).max_run_ahead == 4
@@ -342,7 +331,7 @@ def test_run_ahead_is_limited_only_where_decisions_depend_on_other_trials() -> N
 # ---- ends
 
 
-def test_a_row_that_says_done_ends_its_trial() -> None:
+def test_a_row_that_says_done_ends_its_trial():
     controller = Controller(make_plan(num_samples=1, save_at_end=True))
     controller.begin()
     actions = actions_of(controller.take(reported(0, 1, 0.1, is_done=True)))
@@ -355,10 +344,10 @@ def test_a_row_that_says_done_ends_its_trial() -> None:
 
 
 @pytest.mark.parametrize(("max_failures", "num_starts"), [(0, 1), (2, 3), (-1, 5)])
-def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures: int, num_starts: int) -> None:
+def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures, num_starts):
     num_left = [4]
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+    def rows(config, state, row_number):
         if row_number == 2 and num_left[0] > 0:
             num_left[0] -= 1
             return ValueError("failed on purpose")
@@ -375,7 +364,7 @@ def test_errors_of_code_are_forgiven_as_often_as_wanted(max_failures: int, num_s
         assert outcome.ends == {0: ("TERMINATED", "training_iteration >= 4")}
 
 
-def test_a_process_that_died_too_often_is_not_tried_again() -> None:
+def test_a_process_that_died_too_often_is_not_tried_again():
     controller = Controller(make_plan(num_samples=1, max_failures=5))
     controller.begin()
     actions = actions_of(controller.take(TrialOver(0, 1, "lost", "its process died 3 times")))
@@ -384,11 +373,11 @@ def test_a_process_that_died_too_often_is_not_tried_again() -> None:
     assert isinstance(actions[-1], EndExperiment)
 
 
-def test_fail_fast_leaves_the_others_to_be_gone_on_with() -> None:
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def test_fail_fast_leaves_the_others_to_be_gone_on_with():
+    def rows(config, state, row_number):
         return ValueError("no") if config["x"] == 1 and row_number == 2 else (state, 0.0)
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan({"x": grid_search([0, 1, 2])}, num_samples=1, num_lanes=3, fail_fast=True)
 
     simulation = Simulation(make, rows=rows)
@@ -400,7 +389,7 @@ def test_fail_fast_leaves_the_others_to_be_gone_on_with() -> None:
     assert simulation.run_on().ends.keys() == {0, 1, 2}
 
 
-def test_an_experiment_can_end_all_trials_at_once() -> None:
+def test_an_experiment_can_end_all_trials_at_once():
     make = plan_of("asha", stop=[ExperimentPlateauStopper("score", std=9.0, top=5)])
     undisturbed = Simulation(make).run()
     assert undisturbed.reason == "plateau of score over all trials"
@@ -410,7 +399,7 @@ def test_an_experiment_can_end_all_trials_at_once() -> None:
     assert simulation.controller.needs_whole_rows is False
 
 
-def test_time_up_ends_the_experiment_and_is_replayed() -> None:
+def test_time_up_ends_the_experiment_and_is_replayed():
     simulation = Simulation(plan_of("asha"))
     simulation.carry_out(simulation.controller.begin())
     for _ in range(9):
@@ -428,12 +417,12 @@ def test_time_up_ends_the_experiment_and_is_replayed() -> None:
 # ---- errors of the experiment
 
 
-def test_a_misspelt_metric_is_told_after_the_first_rows() -> None:
+def test_a_misspelt_metric_is_told_after_the_first_rows():
     with pytest.raises(TuneError, match=r"'scoer' is in none of them.*'score'"):
         Simulation(plan_of("asha", metric="scoer")).run()
 
 
-def test_a_time_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_time_that_no_row_has_is_told_once(caplog):
     plan = dataclasses.replace(plan_of("asha")(), scheduler=ASHAScheduler(time_attr="iteration"))
     simulation = Simulation(lambda: plan)
     simulation.run()
@@ -443,18 +432,18 @@ def test_a_time_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -
     assert "did you mean 'training_iteration'" in message.lower()
 
 
-def test_pauses_need_a_checkpoint_with_the_row() -> None:
+def test_pauses_need_a_checkpoint_with_the_row():
     controller = Controller(plan_of("hyperband", num_lanes=1)())
     controller.begin()
     with pytest.raises(TuneError, match=r"checkpoint=\.\.\."):
         controller.take(reported(0, 1, 0.1, saving="none"))
 
 
-def test_a_scheduler_that_says_something_else_is_refused() -> None:
+def test_a_scheduler_that_says_something_else_is_refused():
     class Wrong(FIFOScheduler):
         is_independent = False
 
-        def on_trial_result(self, trial: Any, result: Row) -> str:
+        def on_trial_result(self, trial, result):
             return "GO ON"
 
     with pytest.raises(TuneError, match="expected CONTINUE"):
@@ -464,11 +453,11 @@ def test_a_scheduler_that_says_something_else_is_refused() -> None:
 class PausesAll(FIFOScheduler):
     is_independent = False
 
-    def on_trial_result(self, trial: Any, result: Row) -> str:
+    def on_trial_result(self, trial, result):
         return self.PAUSE if result["training_iteration"] == 2 else self.CONTINUE
 
 
-def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang() -> None:
+def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang():
     outcome = Simulation(lambda: make_plan(scheduler=PausesAll())).run()
     assert {status for status, _ in outcome.ends.values()} == {"TERMINATED"}
     assert sum(each.get("reason") == "nothing else runs" for each in outcome.entries()) == 6
@@ -477,7 +466,7 @@ def test_a_scheduler_that_forgets_its_paused_trials_does_not_hang() -> None:
 # ---- checkpoints
 
 
-def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
+def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it():
     controller = Controller(make_plan(num_samples=1, save_frequency=2, stop={"score": 9}))
     controller.begin()
     saved = []
@@ -489,7 +478,7 @@ def test_rows_are_saved_as_often_as_wanted_and_where_they_ask_for_it() -> None:
     assert saved == [True, True, False, False, True]
 
 
-def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
+def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on():
     controller = Controller(make_plan(num_samples=1))
     controller.begin()
     entry = CommittedEntry(0, 1, "000001")
@@ -498,7 +487,7 @@ def test_a_checkpoint_may_be_committed_before_its_row_is_decided_on() -> None:
     assert controller.unfinished_saves == set()
 
 
-def test_the_state_of_any_row_can_be_made_again() -> None:
+def test_the_state_of_any_row_can_be_made_again():
     simulation = Simulation(plan_of("population"))
     simulation.run()
     for trial in simulation.controller.trials:
@@ -516,9 +505,7 @@ def test_the_state_of_any_row_can_be_made_again() -> None:
             simulation.started(after)
 
 
-def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_then(
-    tmp_path: Path,
-) -> None:
+def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_then(tmp_path):
     simulation = Simulation(plan_of("population"))
     simulation.run()
     controller = simulation.controller
@@ -537,7 +524,7 @@ def test_rows_that_are_made_again_from_before_an_exploit_carry_the_settings_of_t
 # ---- extending
 
 
-def test_an_experiment_is_extended_by_samples() -> None:
+def test_an_experiment_is_extended_by_samples():
     make = plan_of("asha", num_samples=4)
     simulation = Simulation(make)
     first = dict(simulation.run().ends)
@@ -556,10 +543,10 @@ def test_an_experiment_is_extended_by_samples() -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def test_a_later_stop_takes_ended_trials_up_again() -> None:
+def test_a_later_stop_takes_ended_trials_up_again():
     length = [4]
 
-    def make() -> ExperimentPlan:
+    def make():
         return make_plan({"x": uniform(0, 1)}, stop={"training_iteration": length[0]})
 
     simulation = Simulation(make)
@@ -580,10 +567,10 @@ def test_a_later_stop_takes_ended_trials_up_again() -> None:
     assert simulation.outcome.rows == longer.rows
 
 
-def test_failed_trials_are_resumed_or_begun_again() -> None:
+def test_failed_trials_are_resumed_or_begun_again():
     is_broken = [True]
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+    def rows(config, state, row_number):
         if is_broken[0] and row_number == 3 and config["x"] < 2:
             return ValueError("no")
         return state + 1, state + 1
@@ -599,15 +586,15 @@ def test_failed_trials_are_resumed_or_begun_again() -> None:
     is_broken[0] = False
     simulation.tear = False
     simulation.restore()
-    starts: list[StartTrial] = []
+    starts = []
     act = simulation.act
 
-    def watched(action: Any) -> None:
+    def watched(action):
         if isinstance(action, StartTrial):
             starts.append(action)
         act(action)
 
-    simulation.act = watched  # type: ignore[method-assign]
+    simulation.act = watched
     change = AmendEntry(resumed=(0,), restarted=(1,))
     simulation.carry_out(simulation.controller.amend(change))
     outcome = simulation.run_on()
@@ -618,7 +605,7 @@ def test_failed_trials_are_resumed_or_begun_again() -> None:
     assert {status for status, _ in outcome.ends.values()} == {"TERMINATED"}
 
 
-def test_what_cannot_be_extended_is_refused() -> None:
+def test_what_cannot_be_extended_is_refused():
     simulation = Simulation(plan_of("population"))
     simulation.run()
     with pytest.raises(TuneError, match="population of 11"):
@@ -634,8 +621,8 @@ def test_what_cannot_be_extended_is_refused() -> None:
 # ---- the journal's entries
 
 
-def test_entries_come_back_from_json() -> None:
-    kinds: set[str] = set()
+def test_entries_come_back_from_json():
+    kinds = set()
     for make in (plan_of("population"), lambda: make_plan({"x": 1.0}, scheduler=PausesAll())):
         for plain in Simulation(make, rows=failing_rows).run().journal:
             move = move_from_plain(json.loads(json.dumps(plain)))
@@ -662,12 +649,12 @@ def test_entries_come_back_from_json() -> None:
         {"event": "move", "cause": []},
     ],
 )
-def test_entries_that_cannot_be_read_are_named(plain: dict[str, Any]) -> None:
+def test_entries_that_cannot_be_read_are_named(plain):
     with pytest.raises(JournalError, match="event"):
         move_from_plain(plain)
 
 
-def test_a_journal_that_tells_the_impossible_is_refused() -> None:
+def test_a_journal_that_tells_the_impossible_is_refused():
     first = Move(None, (FillEntry(), SuggestEntry(0, {"x": 0.5}), StartEntry(0, 0, "new")))
     for cause, error, text in (
         (Reported(0, 1, 5, {"score": 1.0}), TuneError, "expected row 1"),
@@ -680,13 +667,13 @@ def test_a_journal_that_tells_the_impossible_is_refused() -> None:
             controller.replay([first, Move(cause)], lambda trial, row: {})
 
 
-def test_a_trial_that_is_over_takes_less_than_two_kilobytes() -> None:
-    def make(num: int) -> ExperimentPlan:
+def test_a_trial_that_is_over_takes_less_than_two_kilobytes():
+    def make(num):
         return make_plan(
             {"x": uniform(0, 1), "h": choice([8, 16])}, num_samples=num, stop={"score": -1}
         )
 
-    def used_bytes() -> int:
+    def used_bytes():
         controller = Controller(make(200))
         tracemalloc.start()
         try:

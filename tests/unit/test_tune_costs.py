@@ -1,7 +1,5 @@
 """What a trial costs besides its work: counts of calls, files and bytes, which no load changes."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +18,11 @@ from trainer.tune.journal_file import JournalFile
 PROJECT = Path(__file__).parents[2]
 
 
-def trivial(config: Any) -> None:
+def trivial(config):
     tune.report({"loss": config["x"]})
 
 
-def run(folder: Path, num_samples: int, **more: Any) -> tune.ResultGrid:
+def run(folder, num_samples, **more):
     return tune.Tuner(
         trivial,
         param_space={"x": tune.uniform(0, 1)},
@@ -38,14 +35,14 @@ def run(folder: Path, num_samples: int, **more: Any) -> tune.ResultGrid:
 
 
 @pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def counts(monkeypatch):
     """Calls and bytes by name, counted while the test runs."""
-    found: Counter[str] = Counter()
+    found = Counter()
 
-    def count(owner: Any, name: str, bytes_of: Any = None) -> None:
+    def count(owner, name, bytes_of=None):
         original = getattr(owner, name)
 
-        def counted(*given: Any, **named: Any) -> Any:
+        def counted(*given, **named):
             found[name] += 1
             if bytes_of is not None:
                 found[f"bytes of {name}"] += bytes_of(*given)
@@ -61,7 +58,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
-def per_trial(counts: Counter[str], tmp_path: Path) -> dict[str, float]:
+def per_trial(counts, tmp_path):
     """What one trial more costs, on average."""
     run(tmp_path, 10)
     few = Counter(counts)
@@ -70,9 +67,7 @@ def per_trial(counts: Counter[str], tmp_path: Path) -> dict[str, float]:
     return {name: (counts[name] - few[name]) / 20 for name in {*few, *counts}}
 
 
-def test_a_trial_costs_few_writes_and_one_wait_for_the_disk(
-    counts: Counter[str], tmp_path: Path
-) -> None:
+def test_a_trial_costs_few_writes_and_one_wait_for_the_disk(counts, tmp_path):
     cost = per_trial(counts, tmp_path)
     assert cost["append"] <= 4, "what was suggested and started, the row, the end"
     assert cost["fsync"] <= 1.1, "the rows of a trial, before its end"
@@ -81,7 +76,7 @@ def test_a_trial_costs_few_writes_and_one_wait_for_the_disk(
     assert cost.get("describe", 0) <= 0, "what a key means is found out once, not for each row"
 
 
-def num_objects() -> int:
+def num_objects():
     """Objects that Python's collector looks at, once their number is settled.
 
     A collection lets go of tuples that hold no such objects: the innermost ones first.
@@ -93,7 +88,7 @@ def num_objects() -> int:
     return now
 
 
-def print_objects_left(folder: str) -> None:
+def print_objects_left(folder):
     """Prints by how many objects 10 and then 50 trials let the process grow."""
     run(Path(folder), 3)  # what is made once
     at_first = num_objects()
@@ -105,7 +100,7 @@ def print_objects_left(folder: str) -> None:
 
 
 @pytest.mark.process
-def test_a_trial_that_is_over_leaves_few_objects(tmp_path: Path) -> None:
+def test_a_trial_that_is_over_leaves_few_objects(tmp_path):
     # In a process of its own: objects that other tests left may go at any time.
     script = f"from {__name__} import print_objects_left as left; left({str(tmp_path)!r})"
     told = subprocess.run(

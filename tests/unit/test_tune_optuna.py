@@ -1,13 +1,9 @@
 """OptunaSearch: suggestions repeat themselves after restores, and Optuna hears how trials ended."""
 
-from __future__ import annotations
-
 import builtins
 import math
 import statistics
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
@@ -31,7 +27,7 @@ from trainer.tune.search_space import (
 
 optuna = pytest.importorskip("optuna")
 
-SPACE: Mapping[str, Any] = {
+SPACE = {
     "x": uniform(0, 1),
     "lr": loguniform(1e-4, 1),
     "h": choice([[1], [2, 2]]),
@@ -44,14 +40,14 @@ SPACE: Mapping[str, Any] = {
 }
 
 
-def quiet(make: Callable[[], Any]) -> Any:
+def quiet(make):
     """Makes a sampler that Optuna calls experimental."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         return make()
 
 
-SAMPLERS: Mapping[str, Callable[[], Any]] = {
+SAMPLERS = {
     "TPE": lambda: None,
     "NSGA-II": lambda: optuna.samplers.NSGAIISampler(population_size=6),
     "NSGA-III": lambda: quiet(lambda: optuna.samplers.NSGAIIISampler(population_size=6)),
@@ -60,7 +56,7 @@ SAMPLERS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def plan_of(sampler: Callable[[], Any], **changes: Any) -> Callable[[], Any]:
+def plan_of(sampler, **changes):
     """Makes plans of a search with early stopping."""
     return lambda: make_plan(
         SPACE,
@@ -71,7 +67,7 @@ def plan_of(sampler: Callable[[], Any], **changes: Any) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_suggestions_are_the_same_after_restores(name: str) -> None:
+def test_suggestions_are_the_same_after_restores(name):
     make = plan_of(SAMPLERS[name])
     undisturbed = Simulation(make).run()
     simulation = Simulation(make, seed=1, kill_every=0.15)
@@ -82,7 +78,7 @@ def test_suggestions_are_the_same_after_restores(name: str) -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def test_suggestions_depend_on_results_and_seed() -> None:
+def test_suggestions_depend_on_results_and_seed():
     """Negative control: what would be equal anyway shows nothing."""
     make = plan_of(SAMPLERS["TPE"])
     first = Simulation(make).run()
@@ -95,7 +91,7 @@ def test_suggestions_depend_on_results_and_seed() -> None:
     assert first.configs[0] != other_seed.configs[0]
 
 
-def test_values_are_those_of_the_space() -> None:
+def test_values_are_those_of_the_space():
     simulation = Simulation(plan_of(SAMPLERS["TPE"], num_samples=30))
     simulation.run()
     space = simulation.make().space
@@ -109,8 +105,8 @@ def test_values_are_those_of_the_space() -> None:
         assert config["constant"] == 3
 
 
-def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None:
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def test_optuna_hears_which_trials_were_stopped_early_and_which_failed():
+    def rows(config, state, row_number):
         kind = int(config["x"] * 1000) % 4
         if kind == 0 and row_number == 2:
             return ValueError("failed on purpose")
@@ -120,7 +116,7 @@ def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None
 
     simulation = Simulation(plan_of(SAMPLERS["TPE"], num_samples=30), rows=rows)
     outcome = simulation.run()
-    searcher: Any = simulation.controller._searcher
+    searcher = simulation.controller._searcher
     study = searcher.to_study()
     states = optuna.trial.TrialState
     seen = set()
@@ -140,11 +136,11 @@ def test_optuna_hears_which_trials_were_stopped_early_and_which_failed() -> None
     assert seen == {states.FAIL, states.PRUNED, states.COMPLETE}
 
 
-def test_points_are_tried_first_and_known_ones_not_at_all() -> None:
+def test_points_are_tried_first_and_known_ones_not_at_all():
     points = [{"x": 0.5, "y": 3}, {"x": 0.25}]
     space = {"x": uniform(0, 1), "y": randint(0, 5)}
 
-    def make(**arguments: Any) -> Callable[[], Any]:
+    def make(**arguments):
         return lambda: make_plan(
             space, searcher=OptunaSearch(points_to_evaluate=points, **arguments), num_samples=4
         )
@@ -156,18 +152,18 @@ def test_points_are_tried_first_and_known_ones_not_at_all() -> None:
     points[1]["y"] = 1
     known = Simulation(make(evaluated_rewards=[1.0, 2.0]))
     assert known.run().configs[0]["x"] not in (0.5, 0.25)
-    searcher: Any = known.controller._searcher
+    searcher = known.controller._searcher
     assert [each.value for each in searcher.to_study().trials[:2]] == [1.0, 2.0]
 
 
-def test_a_space_may_be_a_function_or_optunas_distributions() -> None:
-    def define(trial: Any) -> dict[str, Any]:
+def test_a_space_may_be_a_function_or_optunas_distributions():
+    def define(trial):
         x = trial.suggest_float("x", 0, 1)
         if x > 0.5:
             trial.suggest_int("m/n", 1, 3)
         return {"extra": 7}
 
-    def make() -> Any:
+    def make():
         return make_plan({"c": 1}, searcher=OptunaSearch(define), num_samples=12)
 
     undisturbed = Simulation(make)
@@ -182,8 +178,8 @@ def test_a_space_may_be_a_function_or_optunas_distributions() -> None:
         assert 2 <= params["x"] <= 3
 
 
-def test_several_metrics_are_searched_together() -> None:
-    def make() -> Any:
+def test_several_metrics_are_searched_together():
+    def make():
         searcher = OptunaSearch(
             metric=["score", "training_iteration"],
             mode=["max", "min"],
@@ -195,8 +191,8 @@ def test_several_metrics_are_searched_together() -> None:
     assert Simulation(make, seed=1, kill_every=0.2).run().decided() == undisturbed.decided()
 
 
-def test_a_grid_sampler_has_one_seed_for_all_points() -> None:
-    def make() -> Any:
+def test_a_grid_sampler_has_one_seed_for_all_points():
+    def make():
         sampler = optuna.samplers.GridSampler({"x": [0, 1, 2, 3], "y": [0, 1]})
         return make_plan(
             {"x": randint(0, 4), "y": randint(0, 2)},
@@ -210,8 +206,8 @@ def test_a_grid_sampler_has_one_seed_for_all_points() -> None:
     assert simulation.controller.inexact_reasons == ()
 
 
-def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
-    class Own(optuna.samplers.RandomSampler):  # type: ignore[misc,name-defined]
+def test_samplers_that_remember_more_than_optuna_stores_are_inexact():
+    class Own(optuna.samplers.RandomSampler):
         """A sampler of a user."""
 
     make = plan_of(lambda: Own(seed=3), num_samples=4)
@@ -237,25 +233,25 @@ def test_samplers_that_remember_more_than_optuna_stores_are_inexact() -> None:
         (lambda: started({}, {"x": uniform(0, 1)}), "Optuna's distributions"),
     ],
 )
-def test_what_optuna_cannot_search_is_refused(make: Callable[[], Any], expected: str) -> None:
+def test_what_optuna_cannot_search_is_refused(make, expected):
     with pytest.raises(TuneError, match=expected):
         quiet(make)
 
 
-def started(space: Mapping[str, Any], own: Any = None, **changes: Any) -> Simulation:
+def started(space, own=None, **changes):
     """An experiment of a space."""
     return Simulation(lambda: make_plan(space, searcher=OptunaSearch(own), **changes))
 
 
-def test_without_optuna_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_the_error_names_the_extra(monkeypatch):
     real = builtins.__import__
 
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+    def without(name, *args, **kwargs):
         if name.partition(".")[0] == "optuna":
             raise ModuleNotFoundError("No module named 'optuna'")
         return real(name, *args, **kwargs)
 
-    def absent(name: str, package: str | None = None) -> Any:
+    def absent(name, package=None):
         return without(name)
 
     monkeypatch.setattr("callbacks.optional_import.importlib.import_module", absent)
@@ -266,18 +262,16 @@ def test_without_optuna_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 # ---- does it search
 
 
-def branin(x: float, y: float) -> float:
+def branin(x, y):
     """A function with the minimum 0.397887 at three places (Dixon and Szegő 1978)."""
     a = y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6
     return a**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
 
 
-def branin_of_ours(
-    seed: int, num_trials: int, **changes: Any
-) -> tuple[list[Mapping[str, Any]], list[float]]:
+def branin_of_ours(seed, num_trials, **changes):
     """What OptunaSearch suggests one trial after the other, and what comes of it."""
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    def rows(config, state, row_number):
         return state, branin(config["x"], config["y"])
 
     given = {"num_lanes": 1, "searcher": None, **changes}
@@ -297,7 +291,7 @@ def branin_of_ours(
     return configs, [outcome.rows[number, 1] for number in range(num_trials)]
 
 
-def branin_of_optuna(sampler: Any, num_trials: int) -> tuple[list[Mapping[str, Any]], list[float]]:
+def branin_of_optuna(sampler, num_trials):
     """The same of Optuna's own loop."""
     storage = optuna.storages.InMemoryStorage()
     verbosity = optuna.logging.get_verbosity()
@@ -313,7 +307,7 @@ def branin_of_optuna(sampler: Any, num_trials: int) -> tuple[list[Mapping[str, A
     return [each.params for each in study.trials], [each.value for each in study.trials]
 
 
-def tpe(seed: int) -> Any:
+def tpe(seed):
     """The sampler that OptunaSearch takes if none is given."""
     return quiet(
         lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
@@ -330,21 +324,19 @@ def tpe(seed: int) -> Any:
         (lambda: seeded(None), lambda: seeded(5), False),
     ],
 )
-def test_suggestions_follow_from_the_seed_that_the_sampler_has(
-    first: Callable[[], Any], second: Callable[[], Any], are_equal: bool
-) -> None:
+def test_suggestions_follow_from_the_seed_that_the_sampler_has(first, second, are_equal):
     one, two = (branin_of_ours(5, 4, searcher=each)[0] for each in (first, second))
     assert (one == two) == are_equal
     assert len({each["x"] for each in one}) == 4
 
 
-def seeded(seed: int | None) -> OptunaSearch:
+def seeded(seed):
     return OptunaSearch(sampler=optuna.samplers.TPESampler(seed=seed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_lanes", [1, 2])
-def test_ours_searches_the_branin_function_as_well_as_optuna(num_lanes: int) -> None:
+def test_ours_searches_the_branin_function_as_well_as_optuna(num_lanes):
     seeds = range(20)
     ours = [min(branin_of_ours(seed, 60, num_lanes=num_lanes)[1]) for seed in seeds]
     theirs = [min(branin_of_optuna(tpe(seed), 60)[1]) for seed in seeds]

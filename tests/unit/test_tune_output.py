@@ -1,10 +1,5 @@
 """What people see of an experiment: few lines without a viewer, and who is waited for."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from trainer import tune
@@ -14,22 +9,22 @@ from trainer.tune.output import CLIReporter, Progress
 class Lines:
     """Takes lines instead of a terminal."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
+    def __init__(self):
+        self.texts = []
 
-    def write(self, text: str) -> None:
+    def write(self, text):
         self.texts.append(text)
 
 
-def train(config: Any) -> None:
+def train(config):
     for step in range(3):
         tune.report({"loss": config["x"] + step})
 
 
 @pytest.mark.parametrize(("verbose", "num_lines"), [(0, 0), (1, 34), (2, 34 + 16 * 3)])
 def test_where_nobody_looks_an_experiment_prints_two_lines_per_trial(
-    verbose: int, num_lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    verbose, num_lines, tmp_path, capsys
+):
     tune.Tuner(
         train,
         param_space={"x": tune.uniform(0, 1)},
@@ -43,10 +38,8 @@ def test_where_nobody_looks_an_experiment_prints_two_lines_per_trial(
     assert not lines or lines[0].startswith("Experiment ")
 
 
-def test_the_title_comes_before_a_trial_that_fails_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(config: Any) -> None:
+def test_the_title_comes_before_a_trial_that_fails_at_once(tmp_path, capsys):
+    def fail(config):
         raise ValueError
 
     tune.Tuner(
@@ -57,14 +50,12 @@ def test_the_title_comes_before_a_trial_that_fails_at_once(
     assert capsys.readouterr().out.startswith("Experiment ")
 
 
-def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_trial_that_is_long_at_a_row_is_named_again_and_again(monkeypatch):
     now, lines = [100.0], Lines()
     monkeypatch.setattr("trainer.tune.output.time.monotonic", lambda: now[0])
     progress = Progress(1, CLIReporter(), title="", output=lines)
 
-    def look(running: dict[int, int], *, at: float) -> list[str]:
+    def look(running, *, at):
         now[0], lines.texts = at, []
         progress.log_silent(running, after_s=30)
         return lines.texts

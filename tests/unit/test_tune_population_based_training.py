@@ -1,12 +1,7 @@
 """Population based training: who is replaced by whom, with which settings."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +16,8 @@ from trainer.tune.population_based_training import (
     PopulationBasedTrainingReplay,
 )
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.scheduling import SchedulerContext, Verdict
+from trainer.tune.scheduling import SchedulerContext
 from trainer.tune.search_space import (
-    Domain,
     SearchSpace,
     choice,
     loguniform,
@@ -33,9 +27,7 @@ from trainer.tune.search_space import (
 )
 
 
-def population(
-    size: int, *, mutations: Mapping[str, Any] | None = None, **arguments: Any
-) -> tuple[PopulationBasedTraining, list[Trial]]:
+def population(size, *, mutations=None, **arguments):
     """A scheduler and its trials, with x = number / 10."""
     scheduler = PopulationBasedTraining(
         perturbation_interval=2,
@@ -53,16 +45,14 @@ def population(
     return scheduler, trials
 
 
-def report(
-    scheduler: PopulationBasedTraining, trial: Trial, time: int, score: float
-) -> list[Verdict]:
+def report(scheduler, trial, time, score):
     """The verdicts on a row."""
     trial.num_rows = time
     given = scheduler.on_trial_result(trial, {"training_iteration": time, "score": score})
     return [] if isinstance(given, str) else list(given)
 
 
-def test_a_generation_ends_when_all_have_come_to_its_end() -> None:
+def test_a_generation_ends_when_all_have_come_to_its_end():
     scheduler, trials = population(8)
     assert report(scheduler, trials[0], 1, 0.0) == []
     for trial in trials[:7]:
@@ -80,7 +70,7 @@ def test_a_generation_ends_when_all_have_come_to_its_end() -> None:
         assert verdict.donor in (6, 7)
         assert verdict.donor_row == 2
         donor_x = trials[int(verdict.donor)].params["x"]
-        x = verdict.params["x"]  # type: ignore[index]
+        x = verdict.params["x"]
         assert x in (min(1, donor_x * 1.2), donor_x * 0.8) or 0 <= x < 1
     assert scheduler.pinned == {CheckpointRef(number, 2) for number in range(8)}
     # The next generation ends two rows later.
@@ -88,7 +78,7 @@ def test_a_generation_ends_when_all_have_come_to_its_end() -> None:
     assert report(scheduler, trials[0], 4, 0.0)[0].action == "pause"
 
 
-def test_ranks_are_by_metric_then_number_and_nan_is_last() -> None:
+def test_ranks_are_by_metric_then_number_and_nan_is_last():
     scheduler, trials = population(4, quantile_fraction=0.5)
     scores = {0: math.nan, 1: 1.0, 2: 1.0, 3: 1.0}
     for number, score in scores.items():
@@ -98,14 +88,14 @@ def test_ranks_are_by_metric_then_number_and_nan_is_last() -> None:
     assert set(clones.values()) <= {1, 2}
 
 
-def test_nobody_is_copied_where_all_are_nan() -> None:
+def test_nobody_is_copied_where_all_are_nan():
     scheduler, trials = population(4)
     for trial in trials:
         verdicts = report(scheduler, trial, 2, math.nan)
     assert [each.action for each in verdicts] == ["pause"] + ["resume"] * 4
 
 
-def test_a_trial_that_fails_is_not_waited_for() -> None:
+def test_a_trial_that_fails_is_not_waited_for():
     scheduler, trials = population(4)
     for trial in trials[:3]:
         report(scheduler, trial, 2, trial.number)
@@ -118,7 +108,7 @@ def test_a_trial_that_fails_is_not_waited_for() -> None:
     assert verdicts[0].donor == 2
 
 
-def test_without_generations_each_is_judged_at_its_own_interval() -> None:
+def test_without_generations_each_is_judged_at_its_own_interval():
     scheduler, trials = population(4, synch=False)
     assert report(scheduler, trials[1], 2, 5.0) == []
     (clone,) = report(scheduler, trials[0], 2, 0.0)
@@ -131,9 +121,7 @@ def test_without_generations_each_is_judged_at_its_own_interval() -> None:
 # ---- explore
 
 
-def explored(
-    domain: Any, value: Any, num: int = 200, *, resample_probability: float = 0.0
-) -> list[Any]:
+def explored(domain, value, num=200, *, resample_probability=0.0):
     """Many changes of one value."""
     scheduler, _ = population(2, mutations={"y": domain}, resample_probability=resample_probability)
     space = SearchSpace({"y": 0, "x": uniform(0, 1)})
@@ -142,13 +130,13 @@ def explored(
     return [scheduler._explore({"x": 0.1, "y": value}, space, rng)["y"] for _ in range(num)]
 
 
-def test_numbers_are_multiplied_and_stay_in_their_range() -> None:
+def test_numbers_are_multiplied_and_stay_in_their_range():
     assert {round(each, 6) for each in explored(uniform(0, 1), 0.5)} == {0.6, 0.4}
     assert set(explored(loguniform(0.1, 1), 0.1)) == {0.12, 0.1}
     assert all(each < 1 for each in explored(uniform(0, 1), 0.99))
 
 
-def test_ints_stay_ints_and_move_by_a_step() -> None:
+def test_ints_stay_ints_and_move_by_a_step():
     changed = explored(randint(1, 100), 50)
     assert set(changed) == {60, 40}
     assert all(type(each) is int for each in changed)
@@ -157,14 +145,14 @@ def test_ints_stay_ints_and_move_by_a_step() -> None:
     assert set(explored(qrandint(32, 512, 32), 64)) == {96, 32}
 
 
-def test_choices_move_to_a_neighbour() -> None:
+def test_choices_move_to_a_neighbour():
     layers = [[16], [32], [64]]
     assert {tuple(each) for each in explored(choice(layers), [32])} == {(16,), (64,)}
     assert {tuple(each) for each in explored(layers, [64])} == {(32,)}
     assert set(explored([0.1, 0.2], 0.15)) == {0.1, 0.2}  # no member: drawn anew
 
 
-def test_some_are_drawn_anew() -> None:
+def test_some_are_drawn_anew():
     assert len(set(explored(uniform(0, 1), 0.5, resample_probability=1.0))) == 200
     share = sum(each in (0.6, 0.4) for each in explored(uniform(0, 1), 0.5, 2000)) / 2000
     assert share == 1.0
@@ -173,12 +161,12 @@ def test_some_are_drawn_anew() -> None:
     assert set(explored(lambda: 7, 5, resample_probability=1.0)) == {7}
 
 
-def test_what_is_no_number_cannot_be_multiplied() -> None:
+def test_what_is_no_number_cannot_be_multiplied():
     with pytest.raises(TuneError, match="as a list"):
         explored(lambda: "b", "a")
 
 
-def test_nested_settings_are_changed_in_place() -> None:
+def test_nested_settings_are_changed_in_place():
     plan = make_plan(
         {"model": {"width": 8, "deep": {"k": 1.0}}},
         scheduler=PopulationBasedTraining(
@@ -198,7 +186,7 @@ def test_nested_settings_are_changed_in_place() -> None:
         assert set(config) == {"model"}
 
 
-def test_mutations_may_name_settings_of_a_config_as_rllib_did() -> None:
+def test_mutations_may_name_settings_of_a_config_as_rllib_did():
     config = PPOConfig().training(num_sgd_iter=choice([4, 5]), lambda_=0.5)
     space = SearchSpace(config)
     mutations = {"num_sgd_iter": randint(1, 9), "lambda": uniform(0, 1)}
@@ -210,7 +198,7 @@ def test_mutations_may_name_settings_of_a_config_as_rllib_did() -> None:
     assert params.keys() == {"num_epochs", "lambda_"}
 
 
-def test_a_setting_that_only_mutations_know_is_drawn_from_them() -> None:
+def test_a_setting_that_only_mutations_know_is_drawn_from_them():
     plan = make_plan(
         {},
         scheduler=PopulationBasedTraining(hyperparam_mutations={"lr": loguniform(1e-4, 1e-2)}),
@@ -222,7 +210,7 @@ def test_a_setting_that_only_mutations_know_is_drawn_from_them() -> None:
     assert all(1e-4 <= each["lr"] < 1e-2 for each in outcome.configs.values())
 
 
-def test_settings_of_a_config_object_are_changed() -> None:
+def test_settings_of_a_config_object_are_changed():
     space = SearchSpace(PPOConfig().training(gamma=0.9))
     scheduler = PopulationBasedTraining(
         hyperparam_mutations={"lr": loguniform(1e-5, 1e-1), "model": {"fcnet_hiddens": [[8], [9]]}},
@@ -231,14 +219,14 @@ def test_settings_of_a_config_object_are_changed() -> None:
     scheduler.extend(space)
     params = scheduler._explore({}, space, rng_at(0, Kind.EXPLORE, 0))
     config = space.config(params)
-    default: Any = PPOConfig().lr
+    default = PPOConfig().lr
     assert config.lr in (default * 1.2, default * 0.8)
     assert config.gamma == 0.9
     assert config.model_config["fcnet_hiddens"] in ([8], [9])
 
 
-def test_a_function_of_the_user_explores_last() -> None:
-    def explore(config: dict[str, Any]) -> dict[str, Any]:
+def test_a_function_of_the_user_explores_last():
+    def explore(config):
         config["x"] = 0.25
         return config
 
@@ -264,7 +252,7 @@ def test_a_function_of_the_user_explores_last() -> None:
 # ---- whole experiments
 
 
-def pbt_plan(num_lanes: int = 2, **arguments: Any) -> Any:
+def pbt_plan(num_lanes=2, **arguments):
     """Eight trials whose best settings change on the way."""
     return make_plan(
         {"x": uniform(0, 1), "h": choice([[1], [2], [3]])},
@@ -279,23 +267,23 @@ def pbt_plan(num_lanes: int = 2, **arguments: Any) -> Any:
     )
 
 
-def test_generations_do_not_depend_on_the_number_of_lanes() -> None:
+def test_generations_do_not_depend_on_the_number_of_lanes():
     outcomes = [Simulation(lambda: pbt_plan(lanes)).run() for lanes in (1, 2, 8)]  # noqa: B023
     assert outcomes[0].rows == outcomes[1].rows == outcomes[2].rows
     assert outcomes[0].configs == outcomes[1].configs == outcomes[2].configs
 
 
-def test_a_clone_goes_on_from_the_judged_row_with_a_seed_of_its_own() -> None:
+def test_a_clone_goes_on_from_the_judged_row_with_a_seed_of_its_own():
     simulation = Simulation(pbt_plan)
     starts = []
     act = simulation.act
 
-    def watched(action: Any) -> None:
+    def watched(action):
         if type(action).__name__ == "StartTrial":
             starts.append(action)
         act(action)
 
-    simulation.act = watched  # type: ignore[method-assign]
+    simulation.act = watched
     simulation.run()
     clones = [each for each in starts if each.cause == "clone"]
     assert clones
@@ -308,31 +296,31 @@ def test_a_clone_goes_on_from_the_judged_row_with_a_seed_of_its_own() -> None:
     assert len({each.seed for each in clones}) == len(clones)
 
 
-def test_what_decisions_need_is_pinned_and_nothing_is_pinned_for_ever() -> None:
+def test_what_decisions_need_is_pinned_and_nothing_is_pinned_for_ever():
     simulation = Simulation(pbt_plan)
     most = 0
     carry_out = simulation.carry_out
 
-    def watched(steps: Any) -> None:
+    def watched(steps):
         nonlocal most
         carry_out(steps)
         most = max(most, len(simulation.controller.pinned))
 
-    simulation.carry_out = watched  # type: ignore[method-assign]
+    simulation.carry_out = watched
     simulation.run()
     assert most <= 2 * 8
     assert simulation.controller.pinned == set()
 
 
-def test_population_based_training_beats_as_many_trials_with_fixed_settings() -> None:
+def test_population_based_training_beats_as_many_trials_with_fixed_settings():
     """The best step size falls with time: a fixed one is too small at first or too large later."""
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    def rows(config, state, row_number):
         best = 0.5 * math.exp(-row_number / 20)
         gain = math.exp(-2 * abs(math.log(config["lr"] / best)))
         return state + gain, state + gain
 
-    def best(scheduler: Any, seed: int) -> float:
+    def best(scheduler, seed):
         plan = make_plan(
             {"lr": loguniform(1e-3, 1)},
             scheduler=scheduler,
@@ -358,7 +346,7 @@ def test_population_based_training_beats_as_many_trials_with_fixed_settings() ->
 # ---- policies
 
 
-def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
+def test_a_policy_file_gives_the_same_settings_again(tmp_path):
     simulation = Simulation(pbt_plan, rows=default_rows)
     simulation.run()
     controller = simulation.controller
@@ -371,7 +359,7 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
     path = tmp_path / "pbt_policy_00000.txt"
     path.write_text("\n".join(lines) + "\n")
 
-    def replay_plan() -> Any:
+    def replay_plan():
         return make_plan(
             {},
             scheduler=PopulationBasedTrainingReplay(path),
@@ -379,9 +367,9 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
             num_samples=1,
         )
 
-    seen: list[tuple[int, float]] = []
+    seen = []
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    def rows(config, state, row_number):
         seen.append((row_number, config["x"]))
         return state, 0.0
 
@@ -396,7 +384,7 @@ def test_a_policy_file_gives_the_same_settings_again(tmp_path: Path) -> None:
     assert dict(seen) == expected
 
 
-def test_a_policy_counts_the_iterations_of_states_and_not_the_rows_of_trials() -> None:
+def test_a_policy_counts_the_iterations_of_states_and_not_the_rows_of_trials():
     """Trial 1 went back to row 2 of trial 0 at its row 4; its row 8 is the state's iteration 6."""
     trials = [Trial(number, {"x": float(number)}, cpus=1, seed=0) for number in range(3)]
     back = Clone(4, CheckpointRef(0, 2), {}, {"x": 1.0}, 1)
@@ -411,7 +399,7 @@ def test_a_policy_counts_the_iterations_of_states_and_not_the_rows_of_trials() -
     ]
 
 
-def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path):
     with pytest.raises(TuneError, match="cannot be read"):
         PopulationBasedTrainingReplay(tmp_path / "absent.txt")
     path = tmp_path / "policy.txt"
@@ -435,23 +423,23 @@ def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path: Path) -> None:
         lambda: population(1),
     ],
 )
-def test_arguments_that_make_no_population_are_refused(make: Any) -> None:
+def test_arguments_that_make_no_population_are_refused(make):
     with pytest.raises(TuneError):
         make()
 
 
-def test_rows_without_time_are_refused() -> None:
+def test_rows_without_time_are_refused():
     scheduler, trials = population(2)
     with pytest.raises(TuneError, match="training_iteration"):
         scheduler.on_trial_result(trials[0], {"score": 1.0})
 
 
-def test_values_of_the_space_are_never_left_in_many_generations() -> None:
-    domains: dict[str, Domain] = {"a": uniform(0, 1), "b": randint(3, 9), "c": loguniform(0.1, 10)}
+def test_values_of_the_space_are_never_left_in_many_generations():
+    domains = {"a": uniform(0, 1), "b": randint(3, 9), "c": loguniform(0.1, 10)}
     scheduler = PopulationBasedTraining(hyperparam_mutations=domains)
     space = SearchSpace(domains)
     scheduler.extend(space)
-    params: dict[str, Any] = {"a": 0.5, "b": 5, "c": 1.0}
+    params = {"a": 0.5, "b": 5, "c": 1.0}
     for generation in range(200):
         params = scheduler._explore(params, space, rng_at(0, Kind.EXPLORE, 0, generation))
         for path, domain in domains.items():

@@ -4,14 +4,11 @@ Parts and arguments are found by introspection: one that is added and has no val
 here fails.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,21 +26,21 @@ from trainer.tune.stored_spec import GIVEN_AGAIN, READY_MADE, RECORDED_ELSEWHERE
 SPACE = {"lr": tune.uniform(0.0, 1.0), "x": tune.choice([1, 2])}
 
 
-def report_once(config: Any) -> None:
+def report_once(config):
     tune.report({"loss": config["lr"]})
 
 
-def as_given(config: Any) -> Any:
+def as_given(config):
     return config
 
 
-def policy_file(folder: Path) -> str:
+def policy_file(folder):
     path = folder / "pbt_policy_00000.txt"
     path.write_text('["00000", "00001", 1, 1, {"lr": 0.5}, {"lr": 0.25}]\n', encoding="utf-8")
     return str(path)
 
 
-NEEDED: dict[str, dict[str, Any]] = {
+NEEDED = {
     "PopulationBasedTraining": {"hyperparam_mutations": {"lr": tune.uniform(0.0, 0.5)}},
     "PopulationBasedTrainingReplay": {"policy_file": policy_file},
     "ConcurrencyLimiter": {"searcher": BasicVariantGenerator(), "max_concurrent": 2},
@@ -58,7 +55,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 """Arguments beside the one that is tried, by part or by part and argument."""
 
-VALUES: dict[str, Any] = {
+VALUES = {
     "time_attr": "clock",
     "metric": "loss",
     "mode": "max",
@@ -136,7 +133,7 @@ VALUES: dict[str, Any] = {
     "trial_timeout_s": 60.0,
     "overwrite": False,
 }
-OTHER_VALUES: dict[str, Any] = {"TrialPlateauStopper.mode": "min"}
+OTHER_VALUES = {"TrialPlateauStopper.mode": "min"}
 
 REFUSED = {
     ("MedianStoppingRule", "min_time_slice"),
@@ -154,19 +151,19 @@ OF_CALLER = {
 """Arguments that are code, or name a file elsewhere: the caller gives them again."""
 
 
-def arguments_of(part: type[Any]) -> Iterator[str]:
+def arguments_of(part):
     if part.__init__ is object.__init__:
         return
     _, *parameters = inspect.signature(part.__init__).parameters.values()
     yield from (each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
 
 
-def all_arguments() -> list[tuple[str, str]]:
+def all_arguments():
     found = [(name, each) for name, part in READY_MADE.items() for each in arguments_of(part)]
     return [each for each in found if each not in REFUSED and each[0] != "Searcher"]  # abstract
 
 
-def made(part: str, argument: str, folder: Path) -> Any:
+def made(part, argument, folder):
     value = OTHER_VALUES.get(f"{part}.{argument}", VALUES[argument])
     given = {**NEEDED.get(part, {}), **NEEDED.get(f"{part}.{argument}", {}), argument: value}
     given = {name: each(folder) if each is policy_file else each for name, each in given.items()}
@@ -175,9 +172,9 @@ def made(part: str, argument: str, folder: Path) -> Any:
     return READY_MADE[part](**given)
 
 
-def configs_with(part: Any) -> dict[str, Any]:
-    tuning: dict[str, Any] = {"in_process": True, "metric": "loss", "mode": "max", "num_samples": 2}
-    running: dict[str, Any] = {"verbose": 0}
+def configs_with(part):
+    tuning = {"in_process": True, "metric": "loss", "mode": "max", "num_samples": 2}
+    running = {"verbose": 0}
     for kind, into, name in (
         (tune.schedulers.TrialScheduler, tuning, "scheduler"),
         (tune.search.Searcher, tuning, "search_alg"),
@@ -193,7 +190,7 @@ def configs_with(part: Any) -> dict[str, Any]:
     return {"tune_config": tune.TuneConfig(**tuning), "run_config": tune.RunConfig(**running)}
 
 
-def part_of(tuner: tune.Tuner, kind: type[Any]) -> Any:
+def part_of(tuner, kind):
     setup = tuner._setup
     tuning, running = setup.tune_config, setup.run_config
     places = [tuning.scheduler, tuning.search_alg, running.checkpoint_config]
@@ -204,20 +201,20 @@ def part_of(tuner: tune.Tuner, kind: type[Any]) -> Any:
 
 
 class Saving(tune.Trainable):
-    def step(self) -> dict[str, Any]:
+    def step(self):
         return {"loss": 1.0}
 
-    def save_checkpoint(self, folder: str) -> None:
+    def save_checkpoint(self, folder):
         Path(folder, "state").touch()
 
-    def load_checkpoint(self, folder: str) -> None:
+    def load_checkpoint(self, folder):
         assert Path(folder, "state").exists()
 
-    def reset_config(self, new_config: Any) -> bool:
+    def reset_config(self, new_config):
         return True
 
 
-def begun(folder: Path, **configs: Any) -> Path:
+def begun(folder, **configs):
     """An experiment whose journal has its header and nothing else."""
     tuner = tune.Tuner(Saving, param_space=SPACE, **configs)
     folder.mkdir(exist_ok=True)
@@ -227,7 +224,7 @@ def begun(folder: Path, **configs: Any) -> Path:
     return folder
 
 
-def seen(value: Any) -> Any:
+def seen(value):
     """What an object is: what its attributes hold, at any depth."""
     if isinstance(value, Mapping):
         return {key: seen(each) for key, each in value.items()}
@@ -239,9 +236,7 @@ def seen(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("part", "argument"), all_arguments())
-def test_an_argument_of_a_part_survives_a_restore_or_is_asked_for_again(
-    part: str, argument: str, tmp_path: Path
-) -> None:
+def test_an_argument_of_a_part_survives_a_restore_or_is_asked_for_again(part, argument, tmp_path):
     given = made(part, argument, tmp_path)
     folder = begun(tmp_path / "x", **configs_with(given))
     must_be_given = (part, argument) in OF_CALLER or part in {name for name, _ in OF_CALLER} & {
@@ -266,9 +261,7 @@ def test_an_argument_of_a_part_survives_a_restore_or_is_asked_for_again(
         if field.name not in RECORDED_ELSEWHERE
     ],
 )
-def test_a_field_of_a_config_survives_a_restore_or_is_asked_for_again(
-    kind: type[Any], field: str, tmp_path: Path
-) -> None:
+def test_a_field_of_a_config_survives_a_restore_or_is_asked_for_again(kind, field, tmp_path):
     name = "tune_config" if kind is tune.TuneConfig else "run_config"
     given = kind(**{field: VALUES[field]})
     folder = begun(tmp_path / "x", **{name: given})
@@ -285,7 +278,7 @@ def test_a_field_of_a_config_survives_a_restore_or_is_asked_for_again(
     assert getattr(given, field) != getattr(kind(), field)
 
 
-def test_another_argument_at_a_restore_is_refused_with_both(tmp_path: Path) -> None:
+def test_another_argument_at_a_restore_is_refused_with_both(tmp_path):
     mutations = {"lr": tune.uniform(0.0, 1.0)}
     given = PopulationBasedTraining(hyperparam_mutations=mutations, require_attrs=False)
     folder = begun(tmp_path / "x", **configs_with(given))
@@ -294,10 +287,8 @@ def test_another_argument_at_a_restore_is_refused_with_both(tmp_path: Path) -> N
         tune.Tuner.restore(folder, Saving, **configs_with(other))
 
 
-def test_a_list_that_its_owner_changes_later_is_what_it_was_when_it_was_given(
-    tmp_path: Path,
-) -> None:
-    points: list[dict[str, Any]] = [{"lr": 0.5}]
+def test_a_list_that_its_owner_changes_later_is_what_it_was_when_it_was_given(tmp_path):
+    points = [{"lr": 0.5}]
     searcher = BasicVariantGenerator(points)
     points.append({"lr": 0.25})
     folder = begun(tmp_path / "x", **configs_with(searcher))
@@ -305,12 +296,12 @@ def test_a_list_that_its_owner_changes_later_is_what_it_was_when_it_was_given(
     assert seen(restored) == seen(searcher)
 
 
-def test_an_interrupted_search_by_optuna_goes_on_in_the_space_it_was_given(tmp_path: Path) -> None:
-    def restored_after(num_rows: int) -> list[float]:
+def test_an_interrupted_search_by_optuna_goes_on_in_the_space_it_was_given(tmp_path):
+    def restored_after(num_rows):
         folder = tmp_path / str(num_rows)
 
         class Interrupts(tune.Callback):
-            def on_trial_result(self, **info: Any) -> None:
+            def on_trial_result(self, **info):
                 if info["trial"].number == num_rows:
                     raise KeyboardInterrupt
 

@@ -1,12 +1,8 @@
 """Schedulers: decisions on recorded reports, worked out by hand from the published rules."""
 
-from __future__ import annotations
-
 import bisect
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ import pytest
 from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.events import Trial
-from trainer.tune.rows import Row
 from trainer.tune.scheduling import (
     ASHAScheduler,
     FIFOScheduler,
@@ -30,7 +25,7 @@ from trainer_toolkit.arguments import ArgumentError
 NAN = math.nan
 
 
-def begun(scheduler: TrialScheduler, num_trials: int, *, seed: int = 0) -> list[Trial]:
+def begun(scheduler, num_trials, *, seed=0):
     """The trials of a scheduler that has heard of all of them."""
     scheduler.set_search_properties("score", "max")
     scheduler.begin(SchedulerContext(seed, num_trials, SearchSpace({})))
@@ -40,14 +35,12 @@ def begun(scheduler: TrialScheduler, num_trials: int, *, seed: int = 0) -> list[
     return trials
 
 
-def row(time: float, score: float | None) -> dict[str, Any]:
+def row(time, score):
     """A row; without the metric if the score is None."""
     return {"training_iteration": time} | ({} if score is None else {"score": score})
 
 
-def told(
-    scheduler: TrialScheduler, trials: Sequence[Trial], reports: Sequence[tuple[int, float, Any]]
-) -> list[str]:
+def told(scheduler, trials, reports):
     """What a scheduler says to reports (trial, time, score): "continue", or its verdicts."""
     said = []
     for number, time, score in reports:
@@ -62,7 +55,7 @@ def told(
 # ---- ASHA
 
 
-def test_asha_stops_what_is_below_the_quantile_of_its_rung() -> None:
+def test_asha_stops_what_is_below_the_quantile_of_its_rung():
     scheduler = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3)
     trials = begun(scheduler, 6)
     # Rungs at 1, 3, 9. The cutoff is the 2/3 quantile of what others recorded before:
@@ -88,7 +81,7 @@ def test_asha_stops_what_is_below_the_quantile_of_its_rung() -> None:
     ]
 
 
-def test_asha_ends_trials_at_max_t_and_that_is_not_early() -> None:
+def test_asha_ends_trials_at_max_t_and_that_is_not_early():
     scheduler = ASHAScheduler(max_t=4)
     (trial,) = begun(scheduler, 1)
     verdicts = scheduler.on_trial_result(trial, row(4, 1.0))
@@ -99,7 +92,7 @@ def test_asha_ends_trials_at_max_t_and_that_is_not_early() -> None:
     assert told(unending, begun(unending, 1), [(0, 4, 1.0), (0, 5, 1.0)]) == ["continue"] * 2
 
 
-def test_asha_with_min_turns_the_comparison() -> None:
+def test_asha_with_min_turns_the_comparison():
     scheduler = ASHAScheduler(max_t=9, reduction_factor=3, metric="score", mode="min")
     scheduler.set_search_properties(None, None)
     scheduler.begin(SchedulerContext(0, 3, SearchSpace({})))
@@ -109,7 +102,7 @@ def test_asha_with_min_turns_the_comparison() -> None:
     assert told(scheduler, trials, [(0, 1, 0.3), (1, 1, 0.9)]) == ["continue", "stop1"]
 
 
-def test_asha_ranks_nan_and_missing_metrics_last() -> None:
+def test_asha_ranks_nan_and_missing_metrics_last():
     scheduler = ASHAScheduler(max_t=9, reduction_factor=3)
     trials = begun(scheduler, 5)
     reports = [(0, 1, NAN), (1, 1, None), (2, 1, 0.1), (3, 1, NAN), (4, 1, 0.1)]
@@ -117,7 +110,7 @@ def test_asha_ranks_nan_and_missing_metrics_last() -> None:
     assert told(scheduler, trials, reports) == ["continue"] * 3 + ["stop3", "continue"]
 
 
-def test_asha_counts_a_jump_over_rungs_once_and_at_the_highest() -> None:
+def test_asha_counts_a_jump_over_rungs_once_and_at_the_highest():
     scheduler = ASHAScheduler(max_t=100, grace_period=1, reduction_factor=3)
     trials = begun(scheduler, 3)
     assert told(scheduler, trials, [(0, 10, 0.1)]) == ["continue"]  # rungs 1 and 3 are closed
@@ -125,8 +118,8 @@ def test_asha_counts_a_jump_over_rungs_once_and_at_the_highest() -> None:
     assert told(scheduler, trials, [(1, 9, 0.05), (2, 1, 0.04)]) == ["stop1", "stop2"]
 
 
-def test_asha_spreads_trials_over_brackets_by_position() -> None:
-    def brackets(seed: int) -> list[int]:
+def test_asha_spreads_trials_over_brackets_by_position():
+    def brackets(seed):
         scheduler = ASHAScheduler(max_t=27, reduction_factor=3, brackets=3)
         begun(scheduler, 600, seed=seed)
         return [scheduler._bracket_of[number] for number in range(600)]
@@ -140,14 +133,12 @@ def test_asha_spreads_trials_over_brackets_by_position() -> None:
 class _Bracket:
     """ASHA's bracket as Ray Tune has it (`schedulers/async_hyperband.py`), in words of our own."""
 
-    def __init__(self, min_t: float, max_t: float, factor: float) -> None:
+    def __init__(self, min_t, max_t, factor):
         count = int(np.log(max_t / min_t) / np.log(factor) + 1)
-        self.rungs: list[tuple[float, dict[int, float]]] = [
-            (min_t * factor**k, {}) for k in reversed(range(count))
-        ]
+        self.rungs = [(min_t * factor**k, {}) for k in reversed(range(count))]
         self.percentile = (1 - 1 / factor) * 100
 
-    def stops(self, trial: int, time: float, score: float) -> bool:
+    def stops(self, trial, time, score):
         for milestone, recorded in self.rungs:
             if time < milestone or trial in recorded:
                 continue
@@ -159,7 +150,7 @@ class _Bracket:
 
 
 @pytest.mark.parametrize("factor", [2, 3, 4])
-def test_asha_decides_as_ray_tune_where_reports_hit_every_rung(factor: int) -> None:
+def test_asha_decides_as_ray_tune_where_reports_hit_every_rung(factor):
     rng = np.random.default_rng(factor)
     for _ in range(170):
         scheduler = ASHAScheduler(max_t=16, reduction_factor=factor)
@@ -176,15 +167,15 @@ def test_asha_decides_as_ray_tune_where_reports_hit_every_rung(factor: int) -> N
                 del alive[number]
 
 
-def test_asha_promotes_one_in_eta_of_ten_thousand_trials() -> None:
+def test_asha_promotes_one_in_eta_of_ten_thousand_trials():
     """Li et al. 2020, algorithm 2: at a rung the top 1/η of those recorded there go on."""
     eta, num_trials = 4, 10_000
     scheduler = ASHAScheduler(max_t=1000, reduction_factor=eta)
     trials = begun(scheduler, num_trials)
     rng = np.random.default_rng(0)
     quality = rng.normal(size=num_trials)
-    seen: dict[int, list[float]] = {1: [], 4: [], 16: [], 64: []}
-    arrived: dict[int, list[int]] = {time: [] for time in seen}
+    seen = {1: [], 4: [], 16: [], 64: []}
+    arrived = {time: [] for time in seen}
     going = deque((int(number), 1) for number in rng.permutation(num_trials))
     while going:
         number, time = going.popleft()
@@ -214,7 +205,7 @@ def test_asha_promotes_one_in_eta_of_ten_thousand_trials() -> None:
 # ---- HyperBand
 
 
-def test_hyperband_halves_its_brackets_as_the_paper_has_it() -> None:
+def test_hyperband_halves_its_brackets_as_the_paper_has_it():
     """R = 9, η = 3: s = 2: 9 trials at 1, 3 at 3, 1 at 9; s = 1: 5 at 3, 1 at 9; s = 0: 3 at 9."""
     scheduler = HyperBandScheduler(max_t=9, reduction_factor=3)
     trials = begun(scheduler, 17)
@@ -235,7 +226,7 @@ def test_hyperband_halves_its_brackets_as_the_paper_has_it() -> None:
     assert told(scheduler, trials, [(14, 8, 0.0), (14, 9, 0.0)]) == ["continue", "stop14"]
 
 
-def test_hyperband_closes_a_bracket_that_cannot_fill() -> None:
+def test_hyperband_closes_a_bracket_that_cannot_fill():
     scheduler = HyperBandScheduler(max_t=9, reduction_factor=3)
     trials = begun(scheduler, 4)
     assert told(scheduler, trials, [(n, 1, n) for n in range(4)])[-1] == "pause3"
@@ -248,7 +239,7 @@ def test_hyperband_closes_a_bracket_that_cannot_fill() -> None:
     ]
 
 
-def test_hyperband_does_not_wait_for_a_trial_that_failed() -> None:
+def test_hyperband_does_not_wait_for_a_trial_that_failed():
     scheduler = HyperBandScheduler(max_t=9, reduction_factor=3)
     trials = begun(scheduler, 9)
     told(scheduler, trials, [(number, 1, number) for number in range(8)])
@@ -258,12 +249,12 @@ def test_hyperband_does_not_wait_for_a_trial_that_failed() -> None:
 
 
 @pytest.mark.parametrize("num_trials", [1, 2, 5, 13, 20])
-def test_hyperband_leaves_nobody_paused_whatever_fails(num_trials: int) -> None:
+def test_hyperband_leaves_nobody_paused_whatever_fails(num_trials):
     rng = np.random.default_rng(num_trials)
     for seed in range(4):
         failing = {(int(n), int(k)) for n, k in rng.integers(0, 10, size=(6, 2))}
 
-        def rows(config: Mapping[str, Any], state: float, k: int) -> Any:
+        def rows(config, state, k):
             if (round(config["x"] * 100) % 10, k) in failing:  # noqa: B023
                 return RuntimeError("failed on purpose")
             return state + config["x"], state + config["x"]
@@ -286,7 +277,7 @@ def test_hyperband_leaves_nobody_paused_whatever_fails(num_trials: int) -> None:
 # ---- the median rule
 
 
-def test_the_median_rule_compares_the_best_with_the_others_means() -> None:
+def test_the_median_rule_compares_the_best_with_the_others_means():
     scheduler = MedianStoppingRule(grace_period=2, min_samples_required=3)
     trials = begun(scheduler, 5)
     curves = {0: [9, 1, 3], 1: [9, 2, 4], 2: [9, 6, 8]}
@@ -303,7 +294,7 @@ def test_the_median_rule_compares_the_best_with_the_others_means() -> None:
     assert told(scheduler, trials, [(4, 1, 0), (4, 2, 2.8), (4, 3, 0.0)])[:2] == ["continue"] * 2
 
 
-def test_the_median_rule_waits_for_three_others_and_the_grace_period() -> None:
+def test_the_median_rule_waits_for_three_others_and_the_grace_period():
     scheduler = MedianStoppingRule(grace_period=2, min_samples_required=3)
     trials = begun(scheduler, 4)
     told(scheduler, trials, [(n, t, 10) for n in (0, 1) for t in (1, 2, 3)])
@@ -312,7 +303,7 @@ def test_the_median_rule_waits_for_three_others_and_the_grace_period() -> None:
     assert told(scheduler, trials, [(3, 3, 0)]) == ["stop3"]
 
 
-def test_the_median_rule_ranks_nan_last() -> None:
+def test_the_median_rule_ranks_nan_last():
     scheduler = MedianStoppingRule(grace_period=1, min_samples_required=2)
     trials = begun(scheduler, 4)
     assert told(scheduler, trials, [(0, 1, NAN), (1, 1, NAN), (2, 1, -5.0)]) == ["continue"] * 3
@@ -322,7 +313,7 @@ def test_the_median_rule_ranks_nan_last() -> None:
     assert told(scheduler, trials, [(0, 1, 1.0), (1, 1, 2.0), (2, 1, NAN)])[-1] == "stop2"
 
 
-def test_a_soft_median_rule_pauses_and_lets_go_on_when_nobody_else_is_left() -> None:
+def test_a_soft_median_rule_pauses_and_lets_go_on_when_nobody_else_is_left():
     scheduler = MedianStoppingRule(grace_period=1, min_samples_required=1, hard_stop=False)
     trials = begun(scheduler, 2)
     assert told(scheduler, trials, [(0, 1, 2.0), (1, 1, 1.0)]) == ["continue", "pause1"]
@@ -334,7 +325,7 @@ def test_a_soft_median_rule_pauses_and_lets_go_on_when_nobody_else_is_left() -> 
 # ---- arguments
 
 
-def test_fifo_lets_all_go_on() -> None:
+def test_fifo_lets_all_go_on():
     scheduler = FIFOScheduler()
     assert scheduler.on_trial_result(Trial(0, {}, 1.0, 0), {}) == "CONTINUE"
     assert scheduler.is_independent
@@ -347,22 +338,22 @@ def test_fifo_lets_all_go_on() -> None:
         lambda: ASHAScheduler(grace_period=200),
         lambda: ASHAScheduler(reduction_factor=1),
         lambda: ASHAScheduler(brackets=9),
-        lambda: ASHAScheduler(mode="maximum"),  # type: ignore[arg-type]
+        lambda: ASHAScheduler(mode="maximum"),
         lambda: HyperBandScheduler(max_t=0),
         lambda: HyperBandScheduler(reduction_factor=1),
         lambda: MedianStoppingRule(min_samples_required=0),
         lambda: MedianStoppingRule(min_time_slice=3),
-        lambda: ASHAScheduler(max_t="9"),  # type: ignore[arg-type]
-        lambda: HyperBandScheduler(reduction_factor=None),  # type: ignore[arg-type]
-        lambda: MedianStoppingRule(grace_period="4"),  # type: ignore[arg-type]
+        lambda: ASHAScheduler(max_t="9"),
+        lambda: HyperBandScheduler(reduction_factor=None),
+        lambda: MedianStoppingRule(grace_period="4"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(make: Any) -> None:
+def test_arguments_that_make_no_sense_are_refused(make):
     with pytest.raises((TuneError, ArgumentError), match="expected"):
         make()
 
 
-def test_metric_and_mode_are_needed_once() -> None:
+def test_metric_and_mode_are_needed_once():
     with pytest.raises(TuneError, match="has no metric"):
         ASHAScheduler().set_search_properties(None, "max")
     with pytest.raises(TuneError, match="differ"):
@@ -372,20 +363,20 @@ def test_metric_and_mode_are_needed_once() -> None:
     assert (scheduler.metric, scheduler.mode) == ("a", "max")
 
 
-def test_time_in_seconds_is_inexact() -> None:
+def test_time_in_seconds_is_inexact():
     assert ASHAScheduler().inexact_reason is None
     assert "clock" in str(ASHAScheduler(time_attr="time_total_s").inexact_reason)
     assert "clock" in str(MedianStoppingRule(time_attr="time_total_s").inexact_reason)
 
 
-def test_a_scheduler_of_a_user_takes_a_few_lines() -> None:
+def test_a_scheduler_of_a_user_takes_a_few_lines():
     class StopsTheUnlucky(TrialScheduler):
         """Stops trials whose score falls below a bound."""
 
-        def on_trial_result(self, trial: Trial, result: Row) -> str:
+        def on_trial_result(self, trial, result):
             return self.STOP if result["score"] < 0.3 else self.CONTINUE
 
-    def make() -> Any:
+    def make():
         return make_plan({"x": uniform(0, 1)}, scheduler=StopsTheUnlucky(), num_samples=8)
 
     undisturbed = Simulation(make).run()

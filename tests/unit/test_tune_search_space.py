@@ -1,32 +1,25 @@
 """Search spaces: what is drawn, where it stands in configs, and what is refused at once."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from trainer import DQNConfig, PPOConfig, SACConfig, tune
-from trainer.config import AlgorithmConfig
 from trainer.errors import ConfigError, SearchSpaceError
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.search_space import Domain, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, SearchContext
 
 
-def draws(domain: Domain, num: int = 1000) -> list[Any]:
+def draws(domain, num=1000):
     """Many values, each from a position of its own."""
     rng = rng_at(3, Kind.SUGGEST, 0)
     return [domain.draw(rng) for _ in range(num)]
 
 
-def configs(
-    param_space: Any, *, num_samples: int = 1, seed: int = 5, **arguments: Any
-) -> list[Any]:
+def configs(param_space, *, num_samples=1, seed=5, **arguments):
     """The configs of all trials of a random and grid search."""
     space, searcher = SearchSpace(param_space), BasicVariantGenerator(**arguments)
     searcher.begin(SearchContext(space, seed, num_samples))
@@ -38,7 +31,7 @@ def configs(
 # ---- single domains
 
 
-def test_ints_leave_the_upper_bound_out_and_multiples_do_not() -> None:
+def test_ints_leave_the_upper_bound_out_and_multiples_do_not():
     assert set(draws(tune.randint(0, 3))) == {0, 1, 2}
     assert set(draws(tune.qrandint(0, 4, 2))) == {0, 2, 4}
     assert set(draws(tune.qrandint(0, 3))) == {0, 1, 2}  # as in Ray Tune, q=1 is no q
@@ -48,11 +41,11 @@ def test_ints_leave_the_upper_bound_out_and_multiples_do_not() -> None:
     assert set(draws(tune.qloguniform(1, 3, 1))) == {1.0, 2.0, 3.0}
 
 
-def test_multiples_are_free_of_noise_in_the_last_bits() -> None:
+def test_multiples_are_free_of_noise_in_the_last_bits():
     assert set(draws(tune.quniform(0, 0.5, 0.1))) == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
 
 
-def test_floats_are_spread_as_their_names_say() -> None:
+def test_floats_are_spread_as_their_names_say():
     plain, logarithms = (
         draws(tune.uniform(2, 4), 4000),
         np.log10(draws(tune.loguniform(1e-4, 1), 4000)),
@@ -69,28 +62,28 @@ def test_floats_are_spread_as_their_names_say() -> None:
     assert {value * 2 % 1 for value in draws(tune.qrandn(0, 1, 0.5))} == {0}
 
 
-def test_a_choice_may_hold_anything_and_takes_all_equally_often() -> None:
-    values: list[Any] = [None, dict, [1, 2], "x"]
+def test_a_choice_may_hold_anything_and_takes_all_equally_often():
+    values = [None, dict, [1, 2], "x"]
     counts = [sum(value is each for value in draws(tune.choice(values), 4000)) for each in values]
     assert min(counts) > 900
 
 
-def test_a_choice_knows_functions_apart() -> None:
-    def first(*_: Any) -> int:
+def test_a_choice_knows_functions_apart():
+    def first(*_):
         return 1
 
-    def second(*_: Any) -> int:
+    def second(*_):
         return 2
 
-    called: Any = first
-    functions: list[Any] = [first, second, partial(called, 1), partial(called, 2)]
+    called = first
+    functions = [first, second, partial(called, 1), partial(called, 2)]
     for values in (functions, functions[::-1]):
         assert [tune.choice(values).index(each) for each in values] == list(range(len(values)))
     assert tune.choice([first]).index(second) is None
     assert tune.choice([first, second]) != tune.choice([second, first])
 
 
-def test_domains_print_as_they_are_written_and_are_compared_by_value() -> None:
+def test_domains_print_as_they_are_written_and_are_compared_by_value():
     written = {
         "loguniform(1e-05, 0.01)": tune.loguniform(1e-5, 1e-2),
         "quniform(0.0, 1.0, 0.25)": tune.quniform(0, 1, 0.25),
@@ -120,16 +113,16 @@ def test_domains_print_as_they_are_written_and_are_compared_by_value() -> None:
         lambda: tune.quniform(0, 1, 0),
         lambda: tune.quniform(0, 1, 0.3),
         lambda: tune.qrandint(0, 5, 2),
-        lambda: tune.randint(0.5, 3),  # type: ignore[arg-type]
+        lambda: tune.randint(0.5, 3),
         lambda: tune.randn(0, 0),
         lambda: tune.choice([tune.uniform(0, 1), 3]),
-        lambda: tune.sample_from(3),  # type: ignore[arg-type]
+        lambda: tune.sample_from(3),
         lambda: SearchSpace({"x": {"eval": "1 + 1"}}),
-        lambda: SearchSpace(3),  # type: ignore[arg-type]
+        lambda: SearchSpace(3),
         lambda: SearchSpace({"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}}),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_where_it_is_written(write: Callable[[], object]) -> None:
+def test_what_cannot_be_drawn_is_refused_where_it_is_written(write):
     with pytest.raises(SearchSpaceError) as raised:
         write()
     assert len(str(raised.value).split()) > 5
@@ -138,7 +131,7 @@ def test_what_cannot_be_drawn_is_refused_where_it_is_written(write: Callable[[],
 # ---- grids, samples, points
 
 
-def test_grids_multiply_the_first_varies_slowest_and_samples_differ() -> None:
+def test_grids_multiply_the_first_varies_slowest_and_samples_differ():
     space = {
         "a": tune.grid_search([0, 1]),
         "in": {"b": {"grid_search": ["x", "y"]}},
@@ -153,14 +146,14 @@ def test_grids_multiply_the_first_varies_slowest_and_samples_differ() -> None:
     assert len({each["drawn"] for each in made}) == 16
 
 
-def test_a_constant_grid_has_the_same_draws_at_all_its_points() -> None:
+def test_a_constant_grid_has_the_same_draws_at_all_its_points():
     space = {"a": tune.grid_search([0, 1]), "drawn": tune.uniform(0, 1)}
     made = configs(space, num_samples=2, constant_grid_search=True)
     assert [each["a"] for each in made] == [0, 1, 0, 1]
     assert made[0]["drawn"] == made[1]["drawn"] != made[2]["drawn"] == made[3]["drawn"]
 
 
-def test_a_suggestion_follows_from_seed_and_number_alone() -> None:
+def test_a_suggestion_follows_from_seed_and_number_alone():
     space = {"x": tune.uniform(0, 1), "n": tune.randint(0, 1000)}
     assert configs(space, num_samples=10) == configs(space, num_samples=20)[:10]
     assert configs(space, num_samples=10) == configs(space, num_samples=10)
@@ -170,7 +163,7 @@ def test_a_suggestion_follows_from_seed_and_number_alone() -> None:
     assert [each["x"] for each in more] == [each["x"] for each in configs(space, num_samples=10)]
 
 
-def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn() -> None:
+def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn():
     space = {
         "x": tune.uniform(0, 1),
         "m": {"h": tune.choice([[64], [256, 256]])},
@@ -193,7 +186,7 @@ def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn() -> None:
         ({"constant": 2}, "no parameter"),
     ],
 )
-def test_points_outside_of_the_space_are_refused(point: Mapping[str, Any], expected: str) -> None:
+def test_points_outside_of_the_space_are_refused(point, expected):
     space = {
         "x": tune.uniform(0, 1),
         "h": tune.choice([[1]]),
@@ -207,7 +200,7 @@ def test_points_outside_of_the_space_are_refused(point: Mapping[str, Any], expec
 # ---- sample_from
 
 
-def test_sample_from_sees_other_values_in_both_writings() -> None:
+def test_sample_from_sees_other_values_in_both_writings():
     space = {
         "double": tune.sample_from(lambda spec: spec.config.x * 2),
         "x": tune.uniform(0, 1),
@@ -230,7 +223,7 @@ def test_sample_from_sees_other_values_in_both_writings() -> None:
     assert made == configs(space, num_samples=3)
 
 
-def test_sample_from_in_a_circle_and_one_that_raises_are_named() -> None:
+def test_sample_from_in_a_circle_and_one_that_raises_are_named():
     circle = {
         "a": tune.sample_from(lambda config: config["b"]),
         "b": tune.sample_from(lambda config: config["a"]),
@@ -244,7 +237,7 @@ def test_sample_from_in_a_circle_and_one_that_raises_are_named() -> None:
 # ---- places in configs
 
 
-def test_constants_arrays_and_classes_pass_through_untouched() -> None:
+def test_constants_arrays_and_classes_pass_through_untouched():
     array, callback = np.arange(3), object()
     space = {
         "env": dict,
@@ -257,12 +250,12 @@ def test_constants_arrays_and_classes_pass_through_untouched() -> None:
     assert made["array"] is array
     assert made["callback"] is callback
     assert 0 <= made["list"][1]["x"] < 1
-    assert isinstance(space["list"][1]["x"], Domain)  # type: ignore[index]
+    assert isinstance(space["list"][1]["x"], Domain)
     made["list"].append(2)
     assert len(configs(space)[0]["list"]) == 2
 
 
-def test_a_config_object_takes_domains_and_is_not_changed() -> None:
+def test_a_config_object_takes_domains_and_is_not_changed():
     config = (
         PPOConfig()
         .environment("CartPole-v1", env_config={"size": tune.choice([3, 5])})
@@ -285,7 +278,7 @@ def test_a_config_object_takes_domains_and_is_not_changed() -> None:
     assert isinstance(config.lr, Domain)
 
 
-def test_a_frozen_config_gives_configs_that_can_be_changed() -> None:
+def test_a_frozen_config_gives_configs_that_can_be_changed():
     config = PPOConfig().training(lr=tune.uniform(1e-4, 1e-3))
     config.freeze()
     (made,) = configs(config)
@@ -293,7 +286,7 @@ def test_a_frozen_config_gives_configs_that_can_be_changed() -> None:
     assert made.lr == 0.5
 
 
-def test_a_config_with_a_search_space_says_to_use_a_tuner() -> None:
+def test_a_config_with_a_search_space_says_to_use_a_tuner():
     config = PPOConfig().environment("CartPole-v1").training(lr=tune.uniform(1e-4, 1e-3))
     config.training(model={"fcnet_hiddens": [tune.grid_search([64, 32])]})
     with pytest.raises(ConfigError, match=r"lr is a search space(.|\n)*tune\.Tuner") as raised:
@@ -304,7 +297,7 @@ def test_a_config_with_a_search_space_says_to_use_a_tuner() -> None:
 
 
 @pytest.mark.parametrize("config_class", [PPOConfig, DQNConfig, SACConfig])
-def test_every_setting_takes_a_domain_and_a_grid(config_class: type[AlgorithmConfig]) -> None:
+def test_every_setting_takes_a_domain_and_a_grid(config_class):
     names = list(config_class().to_dict())
     assert len(names) > 100
     for name in names:
@@ -320,8 +313,8 @@ def test_every_setting_takes_a_domain_and_a_grid(config_class: type[AlgorithmCon
 # ---- the journal
 
 
-def test_params_come_back_from_plain_data_as_what_they_were() -> None:
-    values: list[Any] = [(64, 64), dict, np.arange(3), {"k": (1, [2])}]
+def test_params_come_back_from_plain_data_as_what_they_were():
+    values = [(64, 64), dict, np.arange(3), {"k": (1, [2])}]
     space = SearchSpace(
         {
             "scalar": tune.choice([1, 2.5, "x", None, True]),
@@ -332,7 +325,7 @@ def test_params_come_back_from_plain_data_as_what_they_were() -> None:
         }
     )
 
-    def rng_of(path: str) -> np.random.Generator:
+    def rng_of(path):
         return rng_at(0, Kind.SUGGEST, 0, len(path))
 
     for index in range(len(values)):
@@ -344,9 +337,9 @@ def test_params_come_back_from_plain_data_as_what_they_were() -> None:
         assert type(decoded["made"]) is tuple
 
 
-def test_values_that_no_journal_can_hold_are_refused() -> None:
+def test_values_that_no_journal_can_hold_are_refused():
     space = SearchSpace({"x": tune.uniform(0, 1)})
     with pytest.raises(SearchSpaceError, match="cannot be written to the journal"):
         space.encode({"x": object()})
     with pytest.raises(SearchSpaceError, match="value number 5"):
-        SearchSpace({"x": tune.choice([1])}).decode({"x": {"choice": 5}}, lambda path: rng_at(0, 0))  # type: ignore[arg-type]
+        SearchSpace({"x": tune.choice([1])}).decode({"x": {"choice": 5}}, lambda path: rng_at(0, 0))

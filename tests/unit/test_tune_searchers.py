@@ -1,10 +1,5 @@
 """Searchers without Optuna: limits, names, searchers of users."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +7,6 @@ from tests.unit.tune_simulation import Simulation, make_plan
 from trainer.errors import TuneError
 from trainer.tune.controller import Controller
 from trainer.tune.naming import NOT_OFFERED, create_scheduler, create_searcher, not_offered
-from trainer.tune.rows import Row
 from trainer.tune.scheduling import ASHAScheduler
 from trainer.tune.search_space import choice, grid_search, uniform
 from trainer.tune.searchers import (
@@ -24,7 +18,7 @@ from trainer.tune.searchers import (
 )
 
 
-def most_running(simulation: Simulation) -> int:
+def most_running(simulation):
     """How many trials held lanes at the same time at most."""
     running, most = 0, 0
     for entry in simulation.outcome.entries():
@@ -41,7 +35,7 @@ def most_running(simulation: Simulation) -> int:
         lambda: ConcurrencyLimiter(BasicVariantGenerator(), 2, batch=True),
     ],
 )
-def test_a_limit_holds_below_the_number_of_lanes(searcher: Any) -> None:
+def test_a_limit_holds_below_the_number_of_lanes(searcher):
     simulation = Simulation(
         lambda: make_plan({"x": uniform(0, 1)}, searcher=searcher(), num_lanes=4, num_samples=7)
     )
@@ -52,25 +46,23 @@ def test_a_limit_holds_below_the_number_of_lanes(searcher: Any) -> None:
 class Noting(Searcher):
     """Suggests 0, 1, 2 … and keeps what it is told."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, told):
         super().__init__()
         self.told = told
         self.number = 0
 
-    def __deepcopy__(self, memo: Any) -> Noting:
+    def __deepcopy__(self, memo):
         return self
 
-    def suggest(self, trial_id: str) -> Mapping[str, Any]:
+    def suggest(self, trial_id):
         self.number += 1
         return {"x": self.number - 1}
 
-    def on_trial_complete(
-        self, trial_id: str, result: Row | None = None, error: bool = False
-    ) -> None:
-        self.told[trial_id] = None if error else result["score"]  # type: ignore[index]
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.told[trial_id] = None if error else result["score"]
 
 
-def repeated_rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def repeated_rows(config, state, row_number):
     """Fails in the second repetition of suggestion 1, and in all of suggestion 2."""
     x, index = config["x"], config["__trial_index__"]
     if (x, index) == (1, 1) or x == 2:
@@ -79,10 +71,10 @@ def repeated_rows(config: Mapping[str, Any], state: float, row_number: int) -> A
 
 
 @pytest.mark.parametrize("kill_every", [0.0, 0.2])
-def test_a_suggestion_is_run_several_times_and_its_mean_is_told_once(kill_every: float) -> None:
-    told: dict[str, Any] = {}
+def test_a_suggestion_is_run_several_times_and_its_mean_is_told_once(kill_every):
+    told = {}
 
-    def plan() -> Any:
+    def plan():
         told.clear()
         return make_plan({"x": uniform(0, 9)}, searcher=Repeater(Noting(told), 3), num_samples=12)
 
@@ -94,7 +86,7 @@ def test_a_suggestion_is_run_several_times_and_its_mean_is_told_once(kill_every:
     assert len({trial.seed for trial in simulation.controller.trials}) == 12
 
 
-def test_trials_that_are_repeated_are_not_stopped_early() -> None:
+def test_trials_that_are_repeated_are_not_stopped_early():
     searcher = Repeater(BasicVariantGenerator(), 2)
     with pytest.raises(TuneError, match="stops trials early"):
         Controller(make_plan({}, searcher=searcher, scheduler=ASHAScheduler()))
@@ -102,8 +94,8 @@ def test_trials_that_are_repeated_are_not_stopped_early() -> None:
         Controller(make_plan({}, searcher=searcher, num_samples=7))
 
 
-def test_a_batch_begins_when_all_of_the_last_have_ended() -> None:
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> Any:
+def test_a_batch_begins_when_all_of_the_last_have_ended():
+    def rows(config, state, row_number):
         return None if row_number > config["length"] else (0.0, 0.0)
 
     simulation = Simulation(
@@ -128,12 +120,12 @@ def test_a_batch_begins_when_all_of_the_last_have_ended() -> None:
 class Halving(Searcher):
     """Goes half way to the best x so far: depends on every result."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.best, self.best_x, self.num_waits = -1.0, 1.0, 0
-        self.tried: dict[str, float] = {}
+        self.tried = {}
 
-    def suggest(self, trial_id: str) -> Mapping[str, Any] | str | None:
+    def suggest(self, trial_id):
         if len(self.tried) == 9:
             return self.FINISHED
         if len(self.tried) == 4 and self.num_waits < 3:
@@ -142,15 +134,13 @@ class Halving(Searcher):
         self.tried[trial_id] = self.best_x / (1 + len(self.tried))
         return {"inner": {"x": self.tried[trial_id]}}
 
-    def on_trial_complete(
-        self, trial_id: str, result: Row | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id, result=None, error=False):
         if result is not None and result["score"] > self.best:
             self.best, self.best_x = result["score"], self.tried[trial_id]
 
 
-def test_a_searcher_of_a_user_is_replayed() -> None:
-    def plan() -> Any:
+def test_a_searcher_of_a_user_is_replayed():
+    def plan():
         return make_plan(
             {"inner": {"x": uniform(0, 1), "drawn": uniform(0, 1)}, "constant": 3},
             searcher=Halving(),
@@ -159,7 +149,7 @@ def test_a_searcher_of_a_user_is_replayed() -> None:
             num_lanes=3,
         )
 
-    def rows(config: Mapping[str, Any], state: float, row_number: int) -> tuple[float, float]:
+    def rows(config, state, row_number):
         assert config["constant"] == 3
         return state, config["inner"]["x"] * row_number
 
@@ -172,13 +162,13 @@ def test_a_searcher_of_a_user_is_replayed() -> None:
         assert simulation.controller.inexact_reasons == ()
 
 
-def test_a_searcher_that_forgets_is_found() -> None:
+def test_a_searcher_that_forgets_is_found():
     """Negative control: suggestions that depend on how often the object was made."""
 
     class Forgetful(Halving):
         num_made = 0
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             Forgetful.num_made += 1
             self.best_x = 1.0 / Forgetful.num_made
@@ -199,7 +189,7 @@ def test_a_searcher_that_forgets_is_found() -> None:
     assert {n: each["inner/x"] for n, each in simulation.outcome.configs.items()} == recorded
 
 
-def test_grids_are_for_searchers_that_do_not_choose() -> None:
+def test_grids_are_for_searchers_that_do_not_choose():
     for searcher in (Halving(), RandomSearch()):
         with pytest.raises(TuneError, match="is a grid_search"):
             Simulation(lambda: make_plan({"x": grid_search([1])}, searcher=searcher))  # noqa: B023
@@ -210,23 +200,23 @@ def test_grids_are_for_searchers_that_do_not_choose() -> None:
     [
         lambda: Repeater(RandomSearch(), 0),
         lambda: Repeater(RandomSearch(), 2, reduce="sum"),
-        lambda: ConcurrencyLimiter(3, 2),  # type: ignore[arg-type]
+        lambda: ConcurrencyLimiter(3, 2),
         lambda: ConcurrencyLimiter(RandomSearch(), 0),
-        lambda: BasicVariantGenerator(random_state=np.random.default_rng(0)),  # type: ignore[arg-type]
+        lambda: BasicVariantGenerator(random_state=np.random.default_rng(0)),
     ],
 )
-def test_searchers_refuse_arguments_without_sense(make: Any) -> None:
+def test_searchers_refuse_arguments_without_sense(make):
     with pytest.raises(TuneError, match="expected"):
         make()
 
 
-def test_what_a_searcher_gives_must_be_a_suggestion() -> None:
+def test_what_a_searcher_gives_must_be_a_suggestion():
     class Wrong(Searcher):
-        def __init__(self, given: Any) -> None:
+        def __init__(self, given):
             super().__init__()
             self.given = given
 
-        def suggest(self, trial_id: str) -> Any:
+        def suggest(self, trial_id):
             return self.given
 
     for given in ("later", [3], 5):
@@ -237,7 +227,7 @@ def test_what_a_searcher_gives_must_be_a_suggestion() -> None:
 # ---- by name
 
 
-def test_searchers_and_schedulers_are_made_by_name() -> None:
+def test_searchers_and_schedulers_are_made_by_name():
     assert isinstance(create_scheduler("ASHA", max_t=9), ASHAScheduler)
     for name in ("fifo", "async_hyperband", "hyperband", "median_stopping_rule"):
         create_scheduler(name)
@@ -254,15 +244,15 @@ def test_searchers_and_schedulers_are_made_by_name() -> None:
         (lambda: create_scheduler("HyperBandForBOHB"), "ASHAScheduler"),
         (lambda: create_searcher("hyperopt"), "OptunaSearch"),
         (lambda: create_searcher("TuneBOHB"), "not offered"),
-        (lambda: create_searcher(3), "expected one of"),  # type: ignore[arg-type]
+        (lambda: create_searcher(3), "expected one of"),
     ],
 )
-def test_names_that_are_not_offered_say_what_to_do(create: Any, expected: str) -> None:
+def test_names_that_are_not_offered_say_what_to_do(create, expected):
     with pytest.raises(TuneError, match=expected):
         create()
 
 
-def test_every_name_that_is_not_offered_has_advice() -> None:
+def test_every_name_that_is_not_offered_has_advice():
     assert {"PB2", "ResourceChangingScheduler", "AxSearch", "checkpoint_dir"} <= set(NOT_OFFERED)
     for name in NOT_OFFERED:
         assert name in str(not_offered(name))

@@ -1,11 +1,7 @@
 """Stop criteria: each ends at its row, and what would never end is told."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -27,7 +23,7 @@ from trainer.tune.stoppers import (
 NAN = math.nan
 
 
-def ends_at(stop: Any, scores: Sequence[Any], *, trial_id: str = "00000") -> int | None:
+def ends_at(stop, scores, *, trial_id="00000"):
     """The number of the row at which a trial is stopped."""
     criteria = stop if isinstance(stop, StopCriteria) else StopCriteria(stop)
     for number, score in enumerate(scores, 1):
@@ -37,15 +33,15 @@ def ends_at(stop: Any, scores: Sequence[Any], *, trial_id: str = "00000") -> int
     return None
 
 
-def test_a_criterion_that_raises_is_named() -> None:
-    def too_long(trial_id: str, result: Any) -> bool:
+def test_a_criterion_that_raises_is_named():
+    def too_long(trial_id, result):
         return bool(result["length"] > 3)
 
     class OfAll(Stopper):
-        def __call__(self, trial_id: str, result: Any) -> bool:
+        def __call__(self, trial_id, result):
             return False
 
-        def stop_all(self) -> bool:
+        def stop_all(self):
             raise ZeroDivisionError("no trials")
 
     with pytest.raises(TuneError, match=r"stop criterion too_long\(\) raised KeyError: 'length', "
@@ -56,7 +52,7 @@ def test_a_criterion_that_raises_is_named() -> None:
         ends_at([{"score": 9.0}, OfAll()], [1.0])
 
 
-def test_bounds_have_two_directions_and_any_of_them_stops() -> None:
+def test_bounds_have_two_directions_and_any_of_them_stops():
     assert ends_at({"score": 3}, [1, 2, 3, 4]) == 3
     assert ends_at({"nested/loss": ("<=", -2)}, [1, 2, 3]) == 2
     assert ends_at({"score": (">=", 9), "training_iteration": 2}, [1, 2, 3]) == 2
@@ -65,7 +61,7 @@ def test_bounds_have_two_directions_and_any_of_them_stops() -> None:
     assert criteria.stops_trial("0", {"score": 3}) == "score >= 3"
 
 
-def test_functions_stoppers_and_lists_stop() -> None:
+def test_functions_stoppers_and_lists_stop():
     assert ends_at(lambda trial_id, result: result["score"] > 1, [1, 2]) == 2
     assert ends_at(MaximumIterationStopper(3), [0] * 5) == 3
     assert ends_at([{"score": 9}, MaximumIterationStopper(2)], [0] * 5) == 2
@@ -74,12 +70,12 @@ def test_functions_stoppers_and_lists_stop() -> None:
     assert ends_at(NoopStopper(), [0] * 5) is None
 
 
-def test_a_maximum_of_iterations_does_not_count_rows_made_again() -> None:
+def test_a_maximum_of_iterations_does_not_count_rows_made_again():
     stopper = MaximumIterationStopper(3)
     assert not any(stopper("0", {"training_iteration": 2}) for _ in range(10))
 
 
-def test_a_trial_that_stands_still_is_stopped() -> None:
+def test_a_trial_that_stands_still_is_stopped():
     assert ends_at(TrialPlateauStopper("score", std=0.1), [1, 2, 3, 4, 4, 4, 4]) == 7
     assert ends_at(TrialPlateauStopper("score", num_results=2, grace_period=3), [1, 1, 1]) == 3
     assert ends_at(TrialPlateauStopper("score"), [1, NAN, 1, 1, 1]) is None
@@ -88,14 +84,14 @@ def test_a_trial_that_stands_still_is_stopped() -> None:
     assert ends_at(above, [1, 1, 1, 1, 1, 2, 2]) == 7
 
 
-def test_an_experiment_that_stands_still_is_ended() -> None:
+def test_an_experiment_that_stands_still_is_ended():
     assert ends_at(ExperimentPlateauStopper("score", top=2, mode="max"), [1, 3, 2, 3]) == 4
     assert ends_at(ExperimentPlateauStopper("score", top=2), [1, 3, NAN, 1]) == 4
     patient = ExperimentPlateauStopper("score", top=2, patience=2)
     assert ends_at(patient, [1, 1, 2, 2, 2]) == 4
 
 
-def test_a_timeout_is_no_row_s_business_and_inexact() -> None:
+def test_a_timeout_is_no_row_s_business_and_inexact():
     criteria = StopCriteria([TimeoutStopper(dt.timedelta(minutes=2)), {"score": 1}])
     assert criteria.deadline_s == 120
     assert not criteria.is_exact
@@ -104,7 +100,7 @@ def test_a_timeout_is_no_row_s_business_and_inexact() -> None:
     assert StopCriteria({"score": 1}).is_exact
 
 
-def test_a_key_that_never_appears_is_an_error_with_the_nearest_one() -> None:
+def test_a_key_that_never_appears_is_an_error_with_the_nearest_one():
     criteria = StopCriteria({"scoer": 5, "training_iteration": 100})
     row = {"training_iteration": 1, "score": 1.0}
     for _ in range(4):
@@ -129,12 +125,12 @@ def test_a_key_that_never_appears_is_an_error_with_the_nearest_one() -> None:
         Stopper,
     ],
 )
-def test_what_is_no_stop_criterion_is_refused(stop: Any) -> None:
+def test_what_is_no_stop_criterion_is_refused(stop):
     with pytest.raises(TuneError, match=r"stop="):
         StopCriteria(stop)
 
 
-def test_stoppers_refuse_arguments_without_sense() -> None:
+def test_stoppers_refuse_arguments_without_sense():
     with pytest.raises(TuneError, match="direction"):
         TrialPlateauStopper("score", metric_threshold=3)
     with pytest.raises(TuneError, match="top"):
@@ -143,7 +139,7 @@ def test_stoppers_refuse_arguments_without_sense() -> None:
         TimeoutStopper(0)
 
 
-def test_whether_trials_depend_on_each_other() -> None:
+def test_whether_trials_depend_on_each_other():
     assert StopCriteria([{"score": 1}, MaximumIterationStopper(3)]).is_of_trial
     assert not StopCriteria(lambda trial_id, result: False).is_of_trial
     assert not StopCriteria(ExperimentPlateauStopper("score")).is_of_trial
@@ -154,7 +150,7 @@ def test_whether_trials_depend_on_each_other() -> None:
 # ---- rows
 
 
-def test_values_are_found_by_key_path_and_old_key() -> None:
+def test_values_are_found_by_key_path_and_old_key():
     row = {"a/b": 1, "c": {"d": 2}, "env_runners": {"episode_return_mean": 7.5}, "n": None}
     assert (value_at(row, "a/b"), value_at(row, "c/d")) == (1, 2)
     assert number_at(row, "episode_reward_mean") == 7.5
@@ -168,6 +164,6 @@ def test_values_are_found_by_key_path_and_old_key() -> None:
     }
 
 
-def test_ranks_put_nan_last_and_the_smaller_number_first() -> None:
+def test_ranks_put_nan_last_and_the_smaller_number_first():
     scores = {0: NAN, 1: 1.0, 2: 3.0, 3: 1.0, 4: -math.inf}
     assert sorted(scores, key=lambda each: ranking_key(scores[each], each)) == [2, 1, 3, 4, 0]

@@ -1,14 +1,9 @@
 """Threads of the user's: one at a time works with an algorithm; actions are computed in turns."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, ClassVar
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,7 +11,6 @@ import pytest
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import (
-    Algorithm,
     AlgorithmStoppedError,
     EnvRunnerGroup,
     TrainedPolicy,
@@ -36,11 +30,11 @@ OF_GROUP = "A method of the env runners"
 class Waiting(CountdownEnv):
     """Its first step after `waits` is set says so, and waits until it may go on."""
 
-    waits: ClassVar = threading.Event()
-    is_there: ClassVar = threading.Event()
-    may_go_on: ClassVar = threading.Event()
+    waits = threading.Event()
+    is_there = threading.Event()
+    may_go_on = threading.Event()
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.waits.is_set():
             self.waits.clear()
             self.is_there.set()
@@ -49,7 +43,7 @@ class Waiting(CountdownEnv):
 
 
 @pytest.fixture
-def other_thread() -> Iterator[ThreadPoolExecutor]:
+def other_thread():
     for event in (Waiting.waits, Waiting.is_there, Waiting.may_go_on):
         event.clear()
     with ThreadPoolExecutor(1, "other") as executor:
@@ -57,7 +51,7 @@ def other_thread() -> Iterator[ThreadPoolExecutor]:
         Waiting.may_go_on.set()
 
 
-def _in_the_middle(executor: ThreadPoolExecutor, call: Callable[[], Any]) -> Future[Any]:
+def _in_the_middle(executor, call):
     """A call that another thread is in the middle of."""
     Waiting.waits.set()
     future = executor.submit(call)
@@ -65,13 +59,11 @@ def _in_the_middle(executor: ThreadPoolExecutor, call: Callable[[], Any]) -> Fut
     return future
 
 
-def _state(algo: Algorithm) -> bytes:
+def _state(algo):
     return encode(algo.get_state(not_components="config"))
 
 
-def test_calls_of_another_thread_are_refused_and_change_nothing(
-    tmp_path: Path, other_thread: ThreadPoolExecutor
-) -> None:
+def test_calls_of_another_thread_are_refused_and_change_nothing(tmp_path, other_thread):
     with small_ppo(env=Waiting).build_algo() as algo:
         state, path = algo.get_state(), algo.save_to_path(tmp_path / "begin")
         algo.train()
@@ -85,7 +77,7 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
             np.zeros(algo.learner.module.observation_space.shape),
         )
         under_way = _in_the_middle(other_thread, algo.train)
-        calls: dict[str, Callable[[], Any]] = {
+        calls = {
             "train()": algo.train,
             "evaluate()": algo.evaluate,
             "get_state()": algo.get_state,
@@ -100,7 +92,7 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
             "export_policy()": lambda: export_policy(algo, tmp_path / "torn"),
         }
         group, held = algo.env_runner_group, algo.newest_policy()
-        of_group: list[Callable[[], Any]] = [
+        of_group = [
             lambda: group.foreach_env_runner(id),
             lambda: group.set_task(1),
             lambda: group.act_with(held),
@@ -117,7 +109,7 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(
         assert not (tmp_path / "torn").exists()
 
 
-def test_stop_ends_a_training_of_another_thread(other_thread: ThreadPoolExecutor) -> None:
+def test_stop_ends_a_training_of_another_thread(other_thread):
     algo = small_ppo(env=Waiting).build_algo()
     under_way = _in_the_middle(other_thread, algo.train)
     Waiting.may_go_on.set()
@@ -125,9 +117,7 @@ def test_stop_ends_a_training_of_another_thread(other_thread: ThreadPoolExecutor
     assert isinstance(under_way.exception(LIMIT_S), AlgorithmStoppedError | None)
 
 
-def test_stop_says_who_is_still_at_work_and_leaves_their_envs_open(
-    other_thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_says_who_is_still_at_work_and_leaves_their_envs_open(other_thread, monkeypatch):
     monkeypatch.setattr(algorithm, "_OTHERS_END_WITHIN_S", 0.05)
     algo = small_ppo(env=Waiting).build_algo()
     under_way = _in_the_middle(other_thread, algo.train)
@@ -141,7 +131,7 @@ def test_stop_says_who_is_still_at_work_and_leaves_their_envs_open(
         algo.train()
 
 
-def test_a_group_serves_one_thread_at_a_time(other_thread: ThreadPoolExecutor) -> None:
+def test_a_group_serves_one_thread_at_a_time(other_thread):
     group = EnvRunnerGroup(config=small_ppo(env=Waiting))
     under_way = _in_the_middle(other_thread, lambda: group.sample_env_steps(40))
     with pytest.raises(TrainerError, match="one thread at a time"):
@@ -152,7 +142,7 @@ def test_a_group_serves_one_thread_at_a_time(other_thread: ThreadPoolExecutor) -
     group.stop()
 
 
-def test_who_is_gone_holds_nothing_up() -> None:
+def test_who_is_gone_holds_nothing_up():
     one_thread = OneThread()
     lost = threading.Thread(target=lambda: one_thread.alone("train()").__enter__())
     lost.start()
@@ -163,19 +153,17 @@ def test_who_is_gone_holds_nothing_up() -> None:
         executor.submit(one_thread.refuse_others, "evaluate()").result(LIMIT_S)
 
 
-def test_threads_read_together_and_never_beside_one_at_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_read_together_and_never_beside_one_at_work(monkeypatch):
     one_thread, is_there, may_go = OneThread(), threading.Event(), threading.Event()
-    order: list[str] = []
+    order = []
 
-    def read() -> None:
+    def read():
         with one_thread.reading("compute_single_action()"):
             is_there.set()
             assert may_go.wait(LIMIT_S)
             order.append("read")
 
-    def train() -> None:
+    def train():
         with one_thread.alone("train()"):
             order.append("trained")
 
@@ -210,9 +198,7 @@ def test_threads_read_together_and_never_beside_one_at_work(
         pass
 
 
-def test_threads_that_ask_one_policy_get_the_actions_of_their_own_observations(
-    tmp_path: Path,
-) -> None:
+def test_threads_that_ask_one_policy_get_the_actions_of_their_own_observations(tmp_path):
     with small_ppo(env="Pendulum-v1").build_algo() as algo:
         policy = TrainedPolicy.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
         observations = np.random.default_rng(0).uniform(-1.0, 1.0, (100, 3)).astype(np.float32)

@@ -1,10 +1,7 @@
 """Waits with a limit end in time, also if a signal's handler is at work when it is up."""
 
-from __future__ import annotations
-
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
 
@@ -21,14 +18,14 @@ HANDLER_S = 0.006
 RESCUE_S = 1.0
 
 
-def take_long() -> None:
+def take_long():
     """A handler that is at work for longer than the wait."""
     until = time.perf_counter() + HANDLER_S
     while time.perf_counter() < until:
         pass
 
 
-def longest_wait_s(wait: Callable[[], None], rescue: Callable[[], None]) -> float:
+def longest_wait_s(wait, rescue):
     """The longest of some waits that are disturbed; one that does not end is ended from outside."""
     longest = 0.0
     for _ in range(5):
@@ -43,22 +40,22 @@ def longest_wait_s(wait: Callable[[], None], rescue: Callable[[], None]) -> floa
     return longest
 
 
-def test_a_pool_waits_no_longer_than_it_was_told() -> None:
+def test_a_pool_waits_no_longer_than_it_was_told():
     flag = ArrivalFlag()
     assert longest_wait_s(lambda: flag.wait(WAIT_S), flag.put) < RESCUE_S
 
 
-def test_a_trial_looks_whether_it_is_to_end() -> None:
-    session = Session(context=None, checkpoint=None)  # type: ignore[arg-type]
+def test_a_trial_looks_whether_it_is_to_end():
+    session = Session(context=None, checkpoint=None)
 
-    def wait() -> None:
+    def wait():
         with suppress(Empty):
             session.take(WAIT_S)
 
     assert longest_wait_s(wait, lambda: session.put(None)) < RESCUE_S
 
 
-def test_the_flag_remembers_once_what_was_told_in_between() -> None:
+def test_the_flag_remembers_once_what_was_told_in_between():
     flag = ArrivalFlag()
     flag.put()
     flag.put()
@@ -73,7 +70,7 @@ def test_the_flag_remembers_once_what_was_told_in_between() -> None:
     assert time.monotonic() - started >= 0.01
 
 
-def test_another_thread_ends_a_wait_without_limit() -> None:
+def test_another_thread_ends_a_wait_without_limit():
     flag = ArrivalFlag()
     timer = threading.Timer(0.01, flag.put)
     started = time.monotonic()
@@ -83,13 +80,11 @@ def test_another_thread_ends_a_wait_without_limit() -> None:
     timer.join()
 
 
-def interrupt() -> None:
+def interrupt():
     raise KeyboardInterrupt
 
 
-def test_an_interrupt_right_before_a_wait_without_limit_ends_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_right_before_a_wait_without_limit_ends_it(monkeypatch):
     monkeypatch.setattr(interrupts, "_SLICE_S", 0.01)
     moments = np.random.default_rng(0).uniform(5e-6, 4e-5, 150)
     flag = ArrivalFlag()
@@ -103,7 +98,7 @@ def test_an_interrupt_right_before_a_wait_without_limit_ends_it(
     rescue.join()
 
 
-def test_an_interrupt_ends_a_wait_and_leaves_the_flag_usable() -> None:
+def test_an_interrupt_ends_a_wait_and_leaves_the_flag_usable():
     flag = ArrivalFlag()
     with pytest.raises(KeyboardInterrupt), alarm(interrupt, after_s=0.005):
         flag.wait(float("inf"))
