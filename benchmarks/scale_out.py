@@ -156,7 +156,7 @@ def replacements_s() -> list[float]:
     with config_of_ours("ray", 4).build_algo() as algo:
         algo.train()
         usual_s = statistics.median(timed(algo.train) for _ in range(REPEATS))
-        pool: Any = algo.env_runner_group._asking._pool
+        pool: Any = algo.env_runner_group._runners._pool
         for number in (1, 3):  # taken in by those of 2 and 4
             os.kill(pool[number].host_pid, signal.SIGKILL)
             found.append(timed(algo.train) - usual_s)

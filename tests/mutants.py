@@ -160,13 +160,18 @@ SHOWN = {
         "integration/test_multi_agent_exactness integration/test_multi_agent_events",
         ("PPO", "PG, whole episodes", "PPO, memory"),
     ),
-    "trainer/runner_group/rounds.py": Shown(
-        "unit/test_request_round unit/test_post_mortem integration/test_scripted_engine "
+    "trainer/runner_group/repair.py": Shown(
+        "unit/test_runners unit/test_post_mortem integration/test_scripted_engine "
         "faults/test_runner_faults",
         ("PPO",),
     ),
-    "trainer/runner_group/plays.py": Shown("unit/test_request_round"),
-    "trainer/runner_group/asking.py": Shown("unit/test_request_round"),
+    "trainer/runner_group/runners.py": Shown("unit/test_runners integration/test_scripted_engine"),
+    "trainer/runner_group/sampling.py": Shown("unit/test_runners"),
+    "trainer/runner_group/user_calls.py": Shown("unit/test_runners integration/test_group_methods"),
+    "trainer/runner_group/plays.py": Shown(
+        "unit/test_runners integration/test_evaluation_modes integration/test_evaluation"
+    ),
+    "trainer/runtime/inline_engine.py": Shown("unit/test_inline_engine"),
     "trainer/runtime/restart_policy.py": Shown("unit/test_restart_policy"),
     "trainer/runtime/engine.py": Shown("contract/test_engines"),
     "trainer/runtime/local_engine.py": Shown("unit/test_published contract/test_engines", ("PPO",)),
@@ -841,27 +846,61 @@ MUTANTS = [
         ("        if sent is None or sent.table is not self.table:", "        if sent is None:"),
     ),
     *_of(
-        "trainer/runner_group/rounds.py",
+        "trainer/runner_group/repair.py",
         ("        record.num_restarts += 1\n", ""),
         ("        attempts.play_other()\n", ""),
+        ("            pending.ask = None\n        self._reraise", "        self._reraise"),
+    ),
+    *_of(
+        "trainer/runner_group/runners.py",
+        (
+            "            self.abandon()\n            raise\n        self.owner = None\n",
+            "            raise\n        self.owner = None\n",
+        ),
+        ("                owner.dropped()\n", "                pass\n"),
+        ("                    pending.record.sent = None", "                    pass"),
+        ("                    pending.record.had_runner = False", "                    pass"),
+        ("            if not are_dropped:\n", "            if True:\n"),
+        ("            self._replaced.difference_update(recreated)\n", ""),
+        (
+            "            pending = pending.for_nobody()\n            self._in_flight[pending.index] = pending\n",
+            "            return\n",
+        ),
+    ),
+    *_of(
+        "trainer/runner_group/sampling.py",
+        ("            ahead.undo()\n", "            pass\n"),
+        ("note(pendings, are_dropped=True)", "note(pendings)"),
+        (" or ahead.policy is not self._records.policy:", ":"),
+        (" or ahead.asks != asks or", " or"),
+        ("            pending.is_wanted = True\n", "            pass\n"),
+    ),
+    *_of(
+        "trainer/runner_group/user_calls.py",
+        ("        self._in_flight.clear()\n", "        pass\n"),
+        ("            self._ready.append((", "            print(("),
+        ("            undo(self._runners.abandon)\n            for index", "            for index"),
     ),
     *_of(
         "trainer/runner_group/plays.py",
-        ("record.positions, record.is_ahead = self._positions[index], True", "pass"),
-        ("replace(result, num_episodes_lost=0, num_env_steps_lost=0)", "result"),
-        ("record.is_given_up or record.sent is policy for", "True for"),
-        ("return self._requests == requests and all(", "return all("),
+        ("        share.num_holders -= 1\n", ""),
+        ("        if share.is_done or share.num_holders:\n", "        if share.is_done:\n"),
+        ("        elif not share.is_done:  #", "        else:  #"),
+        ("            self._runners.drop()", "            pass"),
+        (
+            "            self._runners.request_end()\n\n    def _failures",
+            "            pass\n\n    def _failures",
+        ),
     ),
     *_of(
-        "trainer/runner_group/asking.py",
+        "trainer/runtime/inline_engine.py",
+        ("        self._signals.must_end = True\n", "        pass\n"),
         (
-            "            self.abandon()\n            raise\n        self.under_way = None\n",
-            "            raise\n        self.under_way = None\n",
+            "        self._signals.must_end = False\n        self._call = partial(getattr",
+            "        self._call = partial(getattr",
         ),
-        (
-            "            self.under_way.abandon()\n            self.under_way = None\n",
-            "            pass\n",
-        ),
+        ("        self._around = self._make_around()\n", ""),
+        ("            self.is_busy = False\n", "            pass\n"),
     ),
     *_of(
         "checkpoints/links.py",

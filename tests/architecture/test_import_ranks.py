@@ -76,7 +76,7 @@ ENGINE_EXCEPTIONS = {
     "trainer.cli.seeds -> subprocess": (
         "every seed is a run of the command line of its own, which has its own engine"
     ),
-    "trainer.runner_group.rounds -> trainer.runtime.process_start": (
+    "trainer.runner_group.repair -> trainer.runtime.process_start": (
         "messages about lost runners name files that hide modules from new processes"
     ),
 }
@@ -214,12 +214,12 @@ def test_only_engines_and_actors_deal_with_processes():
 )
 def test_a_room_that_deals_with_processes_is_found(tmp_path, text):
     files = {
-        "trainer/runner_group/asking.py": text,
+        "trainer/runner_group/runners.py": text,
         "trainer/actors/handles.py": text,
         "trainer/runtime/local_engine.py": "",
     }
     problems = engine_problems(made_tree(tmp_path, files))
-    assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.asking"]
+    assert [place.split(" -> ")[0] for place in problems] == ["trainer.runner_group.runners"]
 
 
 def test_rooms_import_lower_ranks_only():

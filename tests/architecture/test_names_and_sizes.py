@@ -32,9 +32,6 @@ LONG_FILES = {
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),
-    "trainer/runner_group/group.py": (
-        "what users see of a group, half of it docstrings; the work is done by its parts"
-    ),
     "trainer/runner_group/records.py": (
         "where each runner and its slots stand; a third of it checks such records when restored"
     ),

@@ -96,7 +96,7 @@ def test_stop_closes_envs_runs_atexit_handlers_and_ends_what_is_left(
 def test_an_atexit_handler_that_hangs_is_waited_for_no_longer_than_an_env_that_closes(
     folder, caplog, monkeypatch
 ):
-    monkeypatch.setattr("trainer.runner_group.asking.CLOSING_S", 0.3)
+    monkeypatch.setattr("trainer.runner_group.runners.CLOSING_S", 0.3)
     algo = build(folder, hangs=True)
     begun_at = time.monotonic()
     algo.stop()

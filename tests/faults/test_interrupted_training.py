@@ -78,7 +78,7 @@ def interrupt_while_asking(algo):
         env_runner.env.envs[-1].step = lambda action: threading.Event().wait()
 
     algo.env_runner_group.foreach_env_runner(arm, remote_worker_ids=[2])
-    executor = algo.env_runner_group._asking._pool[2]._executor
+    executor = algo.env_runner_group._runners._pool[2]._executor
     submit = executor.submit
 
     def interrupted(*args, **kwargs):

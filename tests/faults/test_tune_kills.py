@@ -218,10 +218,12 @@ def run_with_kills(monkeypatch, tuner, seed):
         @functools.wraps(method)
         def called(lane, *given):
             method(lane, *given)
-            if lane.place.pid is not None and rng.random() < 0.2:
+            identity = lane.place.identity
+            pid = None if identity is None else identity.pid
+            if pid is not None and rng.random() < 0.2:
                 time.sleep(rng.random() * 0.01)  # at the beginning of the call, or in its midst
                 with contextlib.suppress(ProcessLookupError):  # its end has not been heard of
-                    os.kill(lane.place.pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     kills[0] += 1
 
         return called

@@ -74,7 +74,7 @@ def undisturbed(num_iterations=2):
 
 
 def places_of(algo):
-    pool = algo.env_runner_group._asking._pool
+    pool = algo.env_runner_group._runners._pool
     return list(pool.places.values())
 
 

@@ -77,12 +77,14 @@ def test_a_replay_buffer_that_a_restore_in_the_iteration_emptied(tmp_path):
     with config.debugging(seed=1).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
-        algo.train()
+        last = algo.train()
         before, num_steps = known(algo), len(algo.replay_buffers.only)
         once.do = lambda algo: algo.restore_from_path(path)
         with pytest.raises(CallbackError, match="the iteration fails"):
             algo.train()
         assert (known(algo), len(algo.replay_buffers.only)) == (before, num_steps)
+        seconds = last["time_total_s"] + (result := algo.train())["time_this_iter_s"]
+        assert result["time_total_s"] == pytest.approx(seconds)
 
 
 def test_weights_that_a_sample_ahead_was_to_be_played_with(monkeypatch):

@@ -11,7 +11,7 @@ from trainer.envs import make_env_factory
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.name_resolution import PROGRAM
 from trainer.runner_group.records import RunnerRecord
-from trainer.runner_group.rounds import post_mortem
+from trainer.runner_group.repair import post_mortem
 from trainer.runtime.local_engine import num_oom_kills
 from trainer.runtime.messages import Lost
 from trainer.runtime.worker import CallSignals

@@ -121,15 +121,18 @@ def test_every_trial_is_a_run_of_the_service(tmp_path, monkeypatch, name, logger
     service = Service(name)
     monkeypatch.setitem(sys.modules, name, service)
     grid = run(tmp_path, logger(project="p"))
-    assert [given["config"] for given in service.inits] == [dict(r.params) for r in grid]
-    assert [given["group"] for given in service.inits] == ["x", "x"]
-    rows = [(run_id, row["loss"], row["inner/n"], step) for run_id, row, step in service.rows]
+    # Each trial is sent by a thread of its own: between two of them there is no order.
+    inits = sorted(service.inits, key=lambda given: given["name"])
+    assert [given["config"] for given in inits] == [dict(r.params) for r in grid]
+    assert [given["group"] for given in inits] == ["x", "x"]
+    sent = sorted(service.rows, key=lambda each: each[0])
+    rows = [(run_id, row["loss"], row["inner/n"], step) for run_id, row, step in sent]
     x = [result.params["x"] for result in grid]
     assert rows == [
         (f"x-{n:05d}", x[n] + step, step, step + 1) for n in range(2) for step in range(3)
     ]
     assert all("name" not in row for _, row, _ in service.rows)
-    assert service.ends == [("x-00000", end), ("x-00001", end)]
+    assert sorted(service.ends) == [("x-00000", end), ("x-00001", end)]
 
 
 def test_a_service_that_hangs_or_fails_delays_nothing(tmp_path, monkeypatch, caplog):

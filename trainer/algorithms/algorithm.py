@@ -117,8 +117,8 @@ from trainer.modules import (
 from trainer.modules.by_module import kept_over, without_only_id
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.runner_group import EnvRunnerGroup, GroupSample
-from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import read_crash
+from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.machine_facts import installed_version
 from trainer.runtime.threads import OneThread, single_threaded_blas
 from trainer.seeding import Role, draw_root_seed

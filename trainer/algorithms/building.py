@@ -20,9 +20,9 @@ from trainer.errors import ConfigError
 from trainer.old_names import OLD_NAMES
 from trainer.ray_engine.engine import RayEngine
 from trainer.runner_group import EnvRunnerGroup
-from trainer.runner_group.asking import OnMetrics
 from trainer.runner_group.crash_files import CrashFiles
-from trainer.runner_group.rounds import OnRecreated
+from trainer.runner_group.runners import OnRecreated
+from trainer.runner_group.user_calls import OnMetrics
 from trainer.runtime.engine import Engine
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.threads import OneThread

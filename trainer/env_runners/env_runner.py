@@ -41,6 +41,7 @@ from trainer.env_runners.trajectories import SAMPLE_EVENT, fire_sample_end
 from trainer.envs import VectorEnv
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskInForce
+from trainer.episodes.episode_block import TravellingEpisodes
 from trainer.errors import ConfigError, EnvError, TrainerError
 from trainer.metrics import EpisodeRecord, MetricsLogger
 from trainer.modules import ByModule, ModuleTable, RLModule, RLModuleSpec
@@ -555,7 +556,7 @@ class EnvRunner(Checkpointable, abc.ABC):
                 self._play(chunk)
         player, lost, restarts = self._player, self.take_lost(), self._player.repair.take_report()
         reply = SampleReply(
-            episodes=tuple(episodes) if request.returns_episodes else (),
+            episodes=TravellingEpisodes(episodes) if request.returns_episodes else (),
             records=tuple(player.finished.records),
             numbers=tuple(player.finished.numbers),
             metrics=self.metrics.drain(),

@@ -221,7 +221,7 @@ class SlotPosition:
         """This position with all that it leaves out because `before` holds it."""
         if not self.continues:
             return self
-        # For every slot in every round: `replace` takes 3 µs.
+        # For every slot in every request: `replace` takes 3 µs.
         whole = object.__new__(SlotPosition)
         vars(whole).update(
             vars(self),

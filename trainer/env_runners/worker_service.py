@@ -30,10 +30,9 @@ from trainer.envs import (
 )
 from trainer.envs.env_checks import SeveralAgentsError
 from trainer.envs.tasks import why_no_tasks
-from trainer.episodes.episode_block import TravellingEpisodes
 from trainer.errors import ConfigError, SerializationError
 from trainer.metrics import EpisodeRecord
-from trainer.runtime.engine import Signals
+from trainer.runtime.engine import Signals, own_heartbeat
 from trainer.seeding import Role, position_rng
 from trainer.types import State
 
@@ -120,6 +119,10 @@ class RunnerBootstrap:
         self._seed_global_generators()
         return RunnerHandler(self.make_runner(signals))
 
+    def here(self, _: Signals) -> RunnerHandler:
+        """Makes the handler in the main process, whose global generators are the user's."""
+        return RunnerHandler(self.make_runner(own_heartbeat()))
+
 
 @dataclass(frozen=True)
 class ApplyReply:
@@ -142,79 +145,71 @@ class ApplyReply:
 
 
 class RunnerHandler:
-    """Answers the calls that arrive at a worker process."""
+    """Answers the calls of a runner, in whichever process it lives.
+
+    Attributes:
+        runner: itself.
+    """
 
     def __init__(self, runner: EnvRunner) -> None:
-        self._runner = runner
+        self.runner = runner
 
     def report(self) -> RunnerReport:
         """What the main process wants to know of a fresh runner."""
-        return report_of(self._runner)
+        runner = self.runner
+        return RunnerReport(
+            module_specs=runner.module_specs,
+            metrics=runner.metrics.drain(),
+            lost=runner.take_lost(),
+            callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+            tasks=runner.first_tasks,
+            env_states=runner.first_env_states,
+            why_no_tasks=why_no_tasks(runner.env.envs[0]),
+            why_no_env_state=why_no_env_state(runner.env.envs[0]),
+            silent_wrappers=silent_wrappers(runner.env.envs[0]),
+            agents=runner.agents,
+            mapping_answers=() if runner.mapping is None else runner.mapping.answers,
+        )
 
     def sample(self, sync: Sync, request: SampleRequest) -> SampleReply:
         """Plays what is asked."""
-        self._runner.synchronize(sync)
-        reply = self._runner.answer(request)
-        return replace(reply, episodes=TravellingEpisodes(reply.episodes))
+        self.runner.synchronize(sync)
+        return self.runner.answer(request)
 
     def apply(
         self, sync: Sync, function: Callable[..., Any] | str, arguments: dict[str, Any]
     ) -> ApplyReply:
-        """Calls `function(runner, **arguments)`, or the runner's method of that name."""
-        return apply_to_runner(self._runner, sync, function, arguments)
+        """Calls `function(runner, **arguments)`, or the runner's method of that name.
+
+        Episodes that it makes the runner play are its own: they never reach the learner and do not
+        count as sampled. What it logs, and what callbacks log in such episodes, goes along at once:
+        a runner that dies afterwards has nothing left to lose.
+        """
+        runner = self.runner
+        runner.synchronize(sync)
+        with AtWork(runner):
+            if isinstance(function, str):
+                value = _method_of(runner, function)(**arguments)
+            else:
+                value = function(runner, **arguments)
+        has_played = runner.has_played
+        has_moved = runner.notice_tasks() or has_played
+        records = runner.take_records() if has_played else []
+        return ApplyReply(
+            value=value,
+            metrics=runner.metrics.drain(),
+            positions=runner.take_positions() if has_moved else None,
+            callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
+            records=tuple(records) if runner.spec.in_evaluation else (),
+        )
 
     def failure_context(self) -> dict[str, Any]:
         """Where the runner was when something raised."""
-        return self._runner.failure_context()
+        return self.runner.failure_context()
 
     def close(self) -> None:
         """Closes the envs."""
-        self._runner.stop()
-
-
-def report_of(runner: EnvRunner) -> RunnerReport:
-    """What the main process wants to know of a fresh runner, in whichever process it lives."""
-    return RunnerReport(
-        module_specs=runner.module_specs,
-        metrics=runner.metrics.drain(),
-        lost=runner.take_lost(),
-        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
-        tasks=runner.first_tasks,
-        env_states=runner.first_env_states,
-        why_no_tasks=why_no_tasks(runner.env.envs[0]),
-        why_no_env_state=why_no_env_state(runner.env.envs[0]),
-        silent_wrappers=silent_wrappers(runner.env.envs[0]),
-        agents=runner.agents,
-        mapping_answers=() if runner.mapping is None else runner.mapping.answers,
-    )
-
-
-def apply_to_runner(
-    runner: EnvRunner,
-    sync: Sync,
-    function: Callable[..., Any] | str,
-    arguments: dict[str, Any],
-) -> ApplyReply:
-    """Calls a user's function with a runner, in whichever process the runner lives.
-
-    Episodes that it makes the runner play are its own: they never reach the learner and do not
-    count as sampled. What it logs, and what callbacks log in such episodes, goes along at once: a
-    runner that dies afterwards has nothing left to lose.
-    """
-    runner.synchronize(sync)
-    with AtWork(runner):
-        called = _method_of(runner, function) if isinstance(function, str) else function
-        value = called(**arguments) if isinstance(function, str) else called(runner, **arguments)
-    has_played = runner.has_played
-    has_moved = runner.notice_tasks() or has_played
-    records = runner.take_records() if has_played else []
-    return ApplyReply(
-        value=value,
-        metrics=runner.metrics.drain(),
-        positions=runner.take_positions() if has_moved else None,
-        callbacks=runner.callbacks.get_state() if runner.callbacks.has_state() else None,
-        records=tuple(records) if runner.spec.in_evaluation else (),
-    )
+        self.runner.stop()
 
 
 def _method_of(runner: EnvRunner, name: str) -> Callable[..., Any]:

@@ -205,7 +205,7 @@ class RayPlace:
 
     # ---- asking
 
-    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
+    def start(self, packed_factory: bytes, /, limit: StallLimit = UNLIMITED) -> None:
         """Starts a worker, with another actor unless there is an idle one; see `Place`."""
         if self.owes_answer or self._closing is not None:
             self.kill()

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, NoReturn
+from dataclasses import replace
+from typing import Any, Final, NoReturn
 
 from checkpoints import check_shape
 from trainer.env_runners.env_runner import DirectRunners, EnvRunner
@@ -24,31 +24,23 @@ from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
     ModuleWeights,
-    PlayCounts,
     PolicySnapshot,
     SampleReply,
     SampleRequest,
     Weights,
-    share_out,
 )
 from trainer.envs.multi_agent_env import EnvAgents
 from trainer.envs.tasks import TaskFunction
 from trainer.errors import ConfigError, TrainerError
 from trainer.metrics import EpisodeRecord
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
-from trainer.runner_group.asking import (
-    CLOSING_S,
-    Asking,
-    EnvTasks,
-    OfEnvs,
-    OnMetrics,
-    UserCalls,
-    WithNumber,
-)
 from trainer.runner_group.crash_files import CrashFiles, replay
-from trainer.runner_group.plays import GroupSample, RequestAhead, TicketPlay
-from trainer.runner_group.records import RunnerRecord, RunnerRecords, SlotStates, group_state
-from trainer.runner_group.rounds import Ask, OnRecreated, RoundResult
+from trainer.runner_group.env_tasks import EnvTasks
+from trainer.runner_group.plays import TicketPlay
+from trainer.runner_group.records import RunnerRecords, SlotStates, group_state
+from trainer.runner_group.runners import CLOSING_S, OnRecreated, Runners
+from trainer.runner_group.sampling import GroupSample, Sampler
+from trainer.runner_group.user_calls import OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
 from trainer.runtime.threads import OneThread
@@ -64,67 +56,10 @@ _MOST_WORKERS: Final = 4096
 """More processes than any machine runs."""
 
 
-class _Steps(NamedTuple):
-    """What is shared out; see `EnvRunnerGroup.sample_env_steps` and `sample_agent_steps`."""
-
-    number: int
-    counted: str
-    whole_episodes: bool
-
-
-class _Requests(NamedTuple):
-    """What runners are asked in a round of sampling.
-
-    Attributes:
-        by_runner: requests by runner number.
-        most_steps: of a slot.
-    """
-
-    by_runner: dict[int, SampleRequest]
-    most_steps: int
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """How steps are shared out over the slots: the same for every sample of as many steps.
-
-    Attributes:
-        steps: what was shared out.
-        by_index: of the runners to which.
-        assignments: by runner number.
-        most_steps: of a slot.
-    """
-
-    steps: _Steps
-    by_index: Mapping[int, RunnerRecord]
-    assignments: Mapping[int, tuple[Assignment, ...]]
-    most_steps: int
-
-    @classmethod
-    def of(
-        cls,
-        slots: Sequence[Assignment],
-        steps: _Steps,
-        by_index: Mapping[int, RunnerRecord],
-    ) -> _Shares:
-        """The shares of all slots, in their order."""
-        return cls(
-            steps,
-            by_index,
-            {
-                index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
-                for index, spec in ((index, record.spec) for index, record in by_index.items())
-            },
-            max(slot.num_steps or 0 for slot in slots),
-        )
-
-
 class EnvRunnerGroup:
     """The env runners of one purpose.
 
     Attributes:
-        num_sub_env_restarts: sub-envs that were made anew alone so far.
-        num_dropped_ahead: samples that were asked for ahead and dropped so far.
         is_training: an iteration is under way, which may have to be undone.
         calls: of users' functions in the runners.
         slot_states: where the slots stand, and what callbacks remember.
@@ -172,51 +107,59 @@ class EnvRunnerGroup:
             direct = DirectRunners.of(config, rllib_arguments)
             spec, num_env_runners = direct.spec, direct.num_env_runners
             restart_policy = direct.policy
-        self.num_sub_env_restarts = self.num_dropped_ahead = 0
-        self._shares: _Shares | None = None
-        self._has_logged_failure_ahead = False
-        self._unreported_repair_s = 0.0  # of samples that were dropped
         self.is_training = False
+        crash_files = crash_files or CrashFiles()
         self._records = RunnerRecords(spec, num_env_runners or 0)
-        self._asking = Asking(
+        self._runners = Runners(
             self._records,
             restart_policy=restart_policy or RestartPolicy(),
-            crash_files=crash_files or CrashFiles(),
+            crash_files=crash_files,
             on_recreated=on_recreated,
             engine=engine,
             one_thread=one_thread,
         )
-        self.calls = UserCalls(self._records, self._asking, on_metrics)
+        self.calls = UserCalls(self._records, self._runners, on_metrics)
         self.slot_states = SlotStates(self._records)
         self.tasks = EnvTasks(self._records)
+        self._sampler = Sampler(self._records, self._runners, self.slot_states, crash_files)
         if is_direct and setup:
             self.start()
 
     @property
     def module_specs(self) -> ByModule[RLModuleSpec]:
         """What the runners' modules are made from; complete once they were made."""
-        return self._asking.module_specs
+        return self._runners.agreement.module_specs
 
     @property
     def takes_inference_only(self) -> bool:
         """Whether runners have only those parts of modules that acting needs."""
-        return self._asking.takes_inference_only
+        return self._runners.agreement.takes_inference_only
 
     @property
     def agent_ids(self) -> tuple[AgentId, ...] | None:
         """All possible agents of the envs; None for envs of one agent."""
-        agents = self._asking.agents
+        agents = self.agents
         return None if agents is None else agents.ids
 
     @property
     def agents(self) -> EnvAgents | None:
         """All possible agents of the envs, and their spaces; None for envs of one agent."""
-        return self._asking.agents
+        return self._runners.agreement.agents
 
     @property
     def num_restarts(self) -> int:
         """Runners that were replaced after failures so far."""
-        return self._asking.num_restarts
+        return self._runners.num_restarts
+
+    @property
+    def num_sub_env_restarts(self) -> int:
+        """Sub-envs that were made anew alone so far."""
+        return self._sampler.num_sub_env_restarts
+
+    @property
+    def num_dropped_ahead(self) -> int:
+        """Samples that were asked for ahead and dropped so far."""
+        return self._sampler.num_dropped_ahead
 
     @property
     def num_slots(self) -> int:
@@ -233,8 +176,12 @@ class EnvRunnerGroup:
             SerializationError: something of the config cannot be sent to a process.
             RunnerLostError: none came up, and failures are ignored.
         """
-        self._asking.run(dict.fromkeys(self._records.by_index))
+        self._make(self._records.by_index)
         self._records.healthy_or_raise()
+
+    def _make(self, indices: Collection[int]) -> None:
+        """Sees to it that these runners are there."""
+        self._runners.note(self._runners.run(dict.fromkeys(indices)))
 
     def stop(self) -> None:
         """Closes all envs and ends all processes. Idempotent; calls are refused afterwards.
@@ -242,17 +189,17 @@ class EnvRunnerGroup:
         A runner whose envs take longer than 2 s to close, or than the limit for a runner without
         progress if that is shorter, is ended without.
         """
-        if (ahead := self._ahead) is not None and not self._asking.is_stopped:
-            ahead.wait(CLOSING_S, self._asking.now_s)
-        self._asking.stop()
+        if not self._runners.is_stopped:
+            self._sampler.wait_for_ahead(CLOSING_S)
+        self._runners.stop()
 
     def cancel(self) -> None:
         """Refuses all calls to come, and ends the wait of another thread for runners."""
-        self._asking.cancel()
+        self._runners.cancel()
 
     def kill(self) -> None:
         """Ends all processes at once; like `stop`, but no env is closed."""
-        self._asking.kill()
+        self._runners.kill()
 
     # ---- sampling
 
@@ -267,9 +214,8 @@ class EnvRunnerGroup:
             whole_episodes: every slot ends its last episode.
             options: explore, random_actions, force_reset, timestep (see `SampleRequest`).
         """
-        return self._sample(
-            self._requests(num_env_steps, by_agent=False, whole_episodes=whole_episodes, **options)
-        )
+        options["whole_episodes"] = whole_episodes
+        return self._sampler.sample(num_env_steps, by_agent=False, **options)
 
     @takes(num_agent_steps=integer(0, 2**53))
     def sample_agent_steps(
@@ -287,9 +233,8 @@ class EnvRunnerGroup:
             whole_episodes: every slot ends its last episode, and nothing is taken off.
             options: see `sample_env_steps`.
         """
-        return self._sample(
-            self._requests(num_agent_steps, by_agent=True, whole_episodes=whole_episodes, **options)
-        )
+        options["whole_episodes"] = whole_episodes
+        return self._sampler.sample(num_agent_steps, by_agent=True, **options)
 
     def begin_sample(self, num_steps: int, *, by_agent: bool = False, **options: Any) -> None:
         """Lets remote runners play ahead what they will be asked for next, and does not wait.
@@ -304,69 +249,15 @@ class EnvRunnerGroup:
             by_agent: count agent steps.
             options: those of the sample to come.
         """
-        if not self._records.is_remote:
-            return
-        round_ = self._asking.new_round()
-        requests = self._requests(num_steps, by_agent=by_agent, **options)
-        healthy, asks = self._records.healthy(), self._asks(requests)
-        self._asking.under_way = RequestAhead(
-            round_,
-            self._records.by_index,
-            self._note_dropped,
-            requests=requests.by_runner,
-            asks={index: ask for index, ask in asks.items() if index in healthy},
-        )
-
-    @property
-    def _ahead(self) -> RequestAhead | None:
-        under_way = self._asking.under_way
-        return under_way if isinstance(under_way, RequestAhead) else None
-
-    def _note_dropped(self, result: RoundResult, failure: Exception | None) -> None:
-        if not self.num_dropped_ahead:
-            _LOGGER.warning(
-                "The env runners were asked for something else (foreach_env_runner(), a new task) "
-                "while they sampled ahead. That sample is dropped, and the same steps are played "
-                "again. In every iteration this costs more than sample_ahead=True gains. Said "
-                "once; fault_tolerance/num_samples_dropped counts them."
-            )
-        if failure is not None and not self._has_logged_failure_ahead:
-            self._has_logged_failure_ahead = True
-            _LOGGER.warning(
-                "An env runner failed while it sampled ahead, before that sample was dropped. It "
-                "is asked for the same steps again: what its failure follows from is raised then. "
-                "Said once.",
-                exc_info=failure,
-            )
-        self.num_dropped_ahead += 1
-        self._unreported_repair_s += result.repair_s
-        self._asking.take_over(result)
-
-    def _requests(
-        self, num_steps: int, *, by_agent: bool, whole_episodes: bool = False, **options: Any
-    ) -> _Requests:
-        """Requests that share steps out over all slots."""
-        counted = "num_env_steps" if self.agents is None or not by_agent else "num_agent_steps"
-        steps = _Steps(num_steps, counted, whole_episodes)
-        by_index, shares = self._records.by_index, self._shares
-        if shares is None or shares.steps != steps or shares.by_index is not by_index:
-            slots = [
-                Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({counted: share}))
-                for slot, share in enumerate(share_out(num_steps, self._records.num_slots))
-            ]
-            shares = self._shares = _Shares.of(slots, steps, by_index)
-        requests = {
-            index: SampleRequest(assignments, **options)
-            for index, assignments in shares.assignments.items()
-        }
-        return _Requests(requests, shares.most_steps)
+        if self._records.is_remote:
+            self._sampler.begin(num_steps, by_agent=by_agent, **options)
 
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
 
         The stream is the first half of their positions; see `Assignment`.
         """
-        self._asking.finish()
+        self._runners.finish()
         self.calls.begin_evaluation()
         self._records.begin_evaluation(stream)
 
@@ -387,104 +278,40 @@ class EnvRunnerGroup:
             steps_per_chunk: go on in chunks of so many env steps, least and most, until the play is
                 told to end.
         """
-        asking = self._asking
-        round_ = asking.new_round()
-        play = TicketPlay(
-            round_,
-            self._records.by_index,
-            self._records.healthy_or_raise,
-            asking.take_over,
+        weights = self.policy.weights
+        request = SampleRequest(
+            (),
+            force_reset=True,
+            timestep=0 if weights is None else weights.timestep,
+            steps_per_chunk=steps_per_chunk,
+            returns_episodes=False,
+        )
+        return TicketPlay(
+            self._runners,
+            self._records,
             tickets=tickets,
-            request=SampleRequest(
-                (),
-                force_reset=True,
-                timestep=0 if (weights := self.policy.weights) is None else weights.timestep,
-                steps_per_chunk=steps_per_chunk,
-                returns_episodes=False,
-            ),
-            limit=asking.limit,
+            request=request,
             waits_for_all=waits_for_all,
         )
-        asking.under_way = play
-        return play
 
     def is_playing(self, play: TicketPlay) -> bool:
         """Whether the runners were asked for nothing else since this play began."""
-        return self._asking.under_way is play
+        return self._runners.owner is play
 
     def end_play(self, play: TicketPlay) -> GroupSample:
         """What was played by a play that is over."""
-        if self._asking.under_way is play:
-            self._asking.under_way = None
-        self._asking.fire_recreated()
+        if self.is_playing(play):
+            self._runners.owner = None
+        self._runners.fire_recreated()
         for index, reply in play.replies():
-            self._asking.check_fingerprint(index, reply.mapping_fingerprint)
-        return self._with_losses(play.sample())
+            self._runners.agreement.check_fingerprint(index, reply.mapping_fingerprint)
+        return self._sampler.with_losses(play.sample())
 
     def abandon_play(self, *, but: TicketPlay | None = None) -> None:
-        """Ends the play that is under way, if there is one; nothing comes of it."""
-        under_way = self._asking.under_way
-        if isinstance(under_way, TicketPlay) and under_way is not but:
-            self._asking.abandon()
-
-    def _asks(self, requests: _Requests) -> dict[int, Ask]:
-        return {
-            index: Ask(
-                "sample",
-                (request,),
-                # No episode is shorter than a step.
-                max_new_episodes=requests.most_steps,
-                limit=self._asking.limit,
-            )
-            for index, request in requests.by_runner.items()
-        }
-
-    def _sample(self, requests: _Requests) -> GroupSample:
-        ahead, asking = self._ahead, self._asking
-        if ahead is not None and ahead.answers(requests.by_runner, self.policy):
-            asking.under_way = None
-            result = ahead.take()
-            asking.take_over(result)
-        else:
-            result = asking.run(self._asks(requests))
-        sample = self._committed(requests.by_runner, result)
-        self._records.healthy_or_raise()
-        return sample
-
-    def _committed(self, requests: Mapping[int, SampleRequest], result: RoundResult) -> GroupSample:
-        """Takes over where all slots stand after the answers to requests."""
-        creation_metrics = []
-        answers = sorted(result.answers.items())
-        for index, reply in answers:
-            self._asking.check_fingerprint(index, reply.mapping_fingerprint)
-        for index, reply in answers:
-            if reply.restarts.num_episodes_lost:
-                self._keep_lost(self._records.by_index[index], requests[index], reply)
-            creation_metrics += self._records.by_index[index].take_creation_metrics()
-            self._records.by_index[index].commit_reply(reply)
-        repair_s, self._unreported_repair_s = result.repair_s + self._unreported_repair_s, 0.0
-        sample = GroupSample.of([reply for _, reply in answers], repair_s=repair_s)
-        self._asking.fire_recreated()
-        if creation_metrics:
-            sample = replace(sample, metrics=creation_metrics + sample.metrics)
-        return self._with_losses(sample)
-
-    def _keep_lost(self, record: RunnerRecord, request: SampleRequest, reply: SampleReply) -> None:
-        """Keeps a request in which episodes were given up with their sub-env."""
-        why = "\n".join(reply.restarts.texts)
-        kept = self._asking.crash_files.write(record, self.policy, request, why=why)
-        if kept:
-            _LOGGER.warning("%s gave episodes up.%s", record.name.capitalize(), kept)
-
-    def _with_losses(self, sample: GroupSample) -> GroupSample:
-        """The sample, with what was lost since the last one."""
-        self.num_sub_env_restarts += sample.counts.num_sub_env_restarts
-        num_episodes, num_env_steps = self._records.take_losses()
-        self.slot_states.log_drop()
-        if not num_episodes and not num_env_steps:
-            return sample
-        lost = PlayCounts(num_episodes_lost=num_episodes, num_env_steps_lost=num_env_steps)
-        return replace(sample, counts=sample.counts + lost)
+        """Ends the play that goes on, if there is one; nothing comes of it."""
+        owner = self._runners.owner
+        if isinstance(owner, TicketPlay) and owner is not but:
+            self._runners.abandon()
 
     def replay(self, record: State) -> SampleReply | None:
         """Plays again in this process what a runner of such a group was asked; see `crash_files`.
@@ -619,7 +446,7 @@ class EnvRunnerGroup:
 
     def num_in_flight_async_reqs(self) -> int:
         """How many calls of `foreach_env_runner_async` have no answer yet."""
-        return self.calls.under_way.num_under_way if self.calls.under_way is not None else 0
+        return self.calls.num_in_flight
 
     def take_records(self) -> list[EpisodeRecord]:
         """The episodes that users' functions let evaluation runners play, since last asked.
@@ -655,8 +482,8 @@ class EnvRunnerGroup:
         Raises:
             ConfigError: their number is not that of the slots.
         """
-        with self._asking.alone():
-            self._asking.finish()
+        with self._runners.alone():
+            self._runners.finish()
             self.tasks.set(tasks)
 
     def get_tasks(self) -> list[Any]:
@@ -697,8 +524,8 @@ class EnvRunnerGroup:
 
         Background calls of users' functions are waited for: what they change belongs to it.
         """
-        with self._asking.alone():
-            self.calls.finish()
+        with self._runners.alone():
+            self.finish_calls()
             return self.slot_states.get_state()
 
     def check_state(self, state: State) -> None:
@@ -712,7 +539,7 @@ class EnvRunnerGroup:
         """
         if not {"slots", "callbacks", "is_continued"} <= state.keys():
             self.check_state(state)
-        with self._asking.alone():
+        with self._runners.alone():
             self.end_calls()
             self.slot_states.set_state(state)
 
@@ -739,16 +566,16 @@ class EnvRunnerGroup:
             newer: parts that are None stay as they are; spaces of modules that are None are those
                 of the agents.
         """
-        with self._asking.alone():
+        with self._runners.alone():
             self._act_with(self.policy.followed_by(newer))
 
     def _act_with(self, policy: PolicySnapshot) -> None:
         if policy is self.policy:
             return
         if policy.table is not self.policy.table:
-            self._asking.finish()
-            self._asking.take_specs(self._completed(policy.whole_table))
-        self.calls.finish()  # calls to come would act as these began to
+            self._runners.finish()
+            self._runners.agreement.take_specs(self._completed(policy.whole_table))
+        self.finish_calls()  # calls to come would act as these began to
         self._records.act_with(policy)
 
     def mark(self) -> Undo:
@@ -764,13 +591,13 @@ class EnvRunnerGroup:
 
     def finish_calls(self) -> None:
         """Waits for background calls of users' functions."""
-        self.calls.finish()
+        if self._runners.owner is self.calls:
+            self._runners.finish()
 
     def end_calls(self) -> None:
         """Ends background calls of users' functions, and a sample that was asked for ahead."""
-        self.calls.abandon()
-        if self._ahead is not None:
-            self._asking.abandon()
+        if self._runners.owner in (self.calls, self._sampler):
+            self._runners.abandon()
 
     def _completed(self, table: ModuleTable) -> ByModule[RLModuleSpec]:
         """The modules with the spaces of the agents."""
@@ -823,7 +650,7 @@ class EnvRunnerGroup:
                 f"{', '.join(map(repr, ids))}."
             )
         if from_worker_or_learner_group is not None:
-            self._asking.finish()
+            self._runners.finish()
             self.act_with(PolicySnapshot(self._weights_of(from_worker_or_learner_group)))
         by_index = self._records.by_index
         indices = by_index if to_worker_indices is None else to_worker_indices
@@ -838,8 +665,7 @@ class EnvRunnerGroup:
         `indices` are their numbers; None is all of them.
         """
         chosen = self._records.by_index if indices is None else indices
-        self.calls.commit(self._asking.bring_up_to_date(chosen))
-        self._asking.fire_recreated()
+        self.calls.bring_up_to_date(chosen)
 
     def _weights_of(self, source: Any) -> Weights:
         module = getattr(source, "module", source)
@@ -872,8 +698,8 @@ class EnvRunnerGroup:
         given_up = [index for index, record in by_index.items() if record.is_given_up]
         for index in given_up:
             by_index[index].is_given_up = False
-        self._asking.run(dict.fromkeys(given_up))
-        self._asking.fire_recreated()
+        self._make(given_up)
+        self._runners.fire_recreated()
         return [index for index in given_up if not by_index[index].is_given_up]
 
     @takes(num_workers=integer(maximum=_MOST_WORKERS))
@@ -913,13 +739,13 @@ class EnvRunnerGroup:
             )
 
     def _make_anew(self, num_env_runners: int) -> None:
-        self._asking.finish()
+        self._runners.finish()
         state, first = self.get_state(), next(iter(self._records))
-        self._asking.make_anew(num_env_runners)
+        self._runners.make_anew(num_env_runners)
         self.set_state(state)
         for record in self._records:
             record.evaluation = first.evaluation
-        self._asking.run(dict.fromkeys(self._records.by_index))
+        self._make(self._records.by_index)
 
     def set_root_seed(self, root_seed: int) -> None:
         """Changes the seed of all randomness; runners with another one are made anew.
@@ -929,10 +755,10 @@ class EnvRunnerGroup:
         for index, record in self._records.by_index.items():
             if record.spec.root_seed == root_seed:
                 continue
-            self._asking.abandon()
+            self._runners.abandon()
             record.spec = replace(record.spec, root_seed=root_seed)
             record.had_runner = False  # the next one does not replace it: nothing failed
-            self._asking.end_runner(index)
+            self._runners.end_runner(index)
 
     # ---- what there is, and what of it is well
 
@@ -946,9 +772,13 @@ class EnvRunnerGroup:
         record = self._records.by_index.get(0)
         if record is None:
             return None
-        if record.lacks_something(self.policy) and not self._asking.is_stopped:
+        runners = self._runners
+        # Not before it is first made, nor while it is being made or at work.
+        is_idle = record.num_starts > 0 and not (runners.is_local_busy or runners.is_stopped)
+        is_behind = runners.local is None or record.is_ahead or record.sent is not self.policy
+        if is_idle and is_behind:
             self.bring_up_to_date([0])
-        return record.runner
+        return runners.local
 
     def healthy_env_runner_ids(self) -> list[int]:
         """Numbers of the runners that can be asked; 0 is the local one."""
@@ -960,7 +790,7 @@ class EnvRunnerGroup:
 
     def num_cpu_kinds(self) -> int:
         """How many kinds of CPU there are among the machines of the runners and this one."""
-        return self._asking.num_cpu_kinds()
+        return self._runners.num_cpu_kinds()
 
     def num_healthy_env_runners(self) -> int:
         """How many runners can be asked, the local one included."""
@@ -985,7 +815,7 @@ class EnvRunnerGroup:
 
     def env_runner_pids(self) -> dict[int, int]:
         """Process ids of the remote runners that have a process, by number."""
-        return self._asking.pids()
+        return self._runners.pids()
 
     def is_policy_to_train(self, policy_id: str | None = None, batch: object = None) -> bool:
         """Whether the module of that id learns: all that there are do."""

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 from callbacks.chain import CHAIN_STATE
-from trainer.env_runners.env_runner import EnvRunner
 from trainer.env_runners.messages import (
     EnvRunnerSpec,
     PolicySnapshot,
@@ -29,7 +28,6 @@ from trainer.episodes.episode_state import EPISODE_STATE
 from trainer.episodes.multi_agent_state import modules_in_state, why_not_of_agents
 from trainer.errors import EpisodeError, RunnerLostError
 from trainer.modules import ByModule, ModuleTable, RLModuleSpec
-from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.types import AgentId, Array, ModuleId, State
 from trainer_toolkit import checks
 from trainer_toolkit.plain_classes import check_of, from_plain, to_plain
@@ -53,8 +51,6 @@ class RunnerRecord:
         positions: where its slots stand, as of the last answer that was committed.
         callbacks: state of its callback objects as of then; None before the first answer or if they
             have none.
-        runner: the runner itself if it lives in this process; None before it is made, and for
-            remote ones.
         sent: what the live runner was told last of how to act; None if nothing was.
         known_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
             the first runner was made.
@@ -69,9 +65,7 @@ class RunnerRecord:
         num_excess_failures: failures without progress that no answer has made good; an answer does
             so for one.
         is_given_up: it failed and may not be replaced.
-        is_busy: the runner of this process is being made or asked.
         had_runner: a runner was complete here; who comes after it replaces it.
-        is_replacement_unreported: it was replaced since a round last told who was.
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         first_env_states: likewise; empty before it was made.
@@ -85,7 +79,6 @@ class RunnerRecord:
     spec: EnvRunnerSpec
     positions: tuple[SlotPosition, ...] = ()
     callbacks: State | None = None
-    runner: EnvRunner | None = None
     sent: PolicySnapshot | None = None
     known_modules: frozenset[ModuleId] | None = None
     evaluation: int = 0
@@ -98,9 +91,7 @@ class RunnerRecord:
     num_restarts: int = 0
     num_excess_failures: int = 0
     is_given_up: bool = False
-    is_busy: bool = False
     had_runner: bool = False
-    is_replacement_unreported: bool = False
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
     first_env_states: tuple[bytes | None, ...] = ()
@@ -124,15 +115,6 @@ class RunnerRecord:
     def has_running_episodes(self) -> bool:
         """Whether a runner made here has to put an episode back."""
         return any(position.env_seed is not None for position in self.positions)
-
-    def lacks_something(self, policy: PolicySnapshot) -> bool:
-        """Whether the runner of this process waits for its next request to get what it is to hold.
-
-        Never before it was first made, nor while it is made or asked.
-        """
-        if self.num_starts == 0 or self.is_busy:
-            return False
-        return self.runner is None or self.is_ahead or self.sent is not policy
 
     def bootstrap(self, policy: PolicySnapshot) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
@@ -244,20 +226,13 @@ class RunnerRecord:
                 for position, first in states
             )
 
-    def stop_runner(self) -> None:
-        """Closes and forgets a runner of this process; the next round makes another."""
-        runner, self.runner = self.runner, None
-        if runner is None:
-            return
-        try:
-            runner.stop()
-        except Exception as error:  # noqa: BLE001 - told; nothing depends on it any more
-            warn_of_close(self.name, describe_failure(error))
-
-    def take_report(self, report: RunnerReport) -> None:
+    def take_report(self, report: RunnerReport) -> tuple[int, int]:
         """Notes that a runner is complete.
 
         What it tells counts only from the first one with a number: later ones repeat it.
+
+        Returns:
+            the number of episodes that it could not put back, and of their env steps.
         """
         self.had_runner = True
         if self.known_modules is None:
@@ -274,6 +249,13 @@ class RunnerRecord:
                 self._warn_of_half_tasks()
         self.first_env_states = self.first_env_states or report.env_states
         self.fill_in_firsts()
+        if report.lost:
+            self.positions = tuple(
+                position.restarted() if env_index in report.lost else position
+                for env_index, position in enumerate(self.positions)
+            )
+            self.warn_of_lost_episodes(len(report.lost))
+        return len(report.lost), sum(report.lost.values())
 
     def take_creation_metrics(self) -> list[Any]:
         """What was logged while the runner was made, as long as it was not reported."""
@@ -515,11 +497,6 @@ class RunnerRecords:
         lost = (self.num_episodes_lost, self.num_env_steps_lost)
         self.num_episodes_lost = self.num_env_steps_lost = 0
         return lost
-
-    def stop_runners(self) -> None:
-        """Closes and forgets the runner of this process, if there is one."""
-        for record in self:
-            record.stop_runner()
 
 
 # ---- slot states

@@ -1,7 +1,7 @@
 """What an engine must give: places in which workers run, flags during a call, news of deaths.
 
-    engine      where workers run: local processes (`local_engine`), or a scripted stand-in for
-                tests (`trainer.testing.fake_engine`)
+    engine      where workers run: local processes (`local_engine`), this process itself
+                (`inline_engine`), or a scripted stand-in for tests (`trainer.testing.fake_engine`)
     place       runs one worker at a time: start, ask, kill, start again
     handler     the object inside a worker that answers calls; a packed factory makes it
     signals     what both sides say to each other while a call is under way
@@ -15,7 +15,8 @@ The life of a place:
     place.take()                        # a dead worker answers Lost, once
     place.stop(grace_s=2.0)
 
-What callers rely on, whichever engine it is (`tests/contract/test_engines.py` checks each line):
+What callers rely on, whichever engine has workers apart from this process
+(`tests/contract/test_engines.py` checks each line):
 
 - Bytes go in and bytes come out. What cannot be pickled is refused before the worker is asked;
   what cannot be unpickled is a `Failed`, on either side.
@@ -36,7 +37,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from trainer.runtime.machine_facts import MachineFacts
 from trainer.runtime.messages import Lost, Outcome, Published
@@ -230,12 +231,12 @@ class Place(Protocol):
     def notes(self) -> tuple[int, ...]:
         """What the handler noted last; it stays when its worker dies."""
 
-    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
+    def start(self, factory: Any, /, limit: StallLimit = UNLIMITED) -> None:
         """Ends the worker that there is and starts another; the answer is the handler's report.
 
         Args:
-            packed_factory: pickled callable that makes the handler from the worker's `Signals`. It
-                is unpickled in the worker.
+            factory: pickled callable that makes the handler from the worker's `Signals`. It is
+                unpickled in the worker. A place of this process takes the callable itself.
             limit: how long it may go without progress.
         """
 

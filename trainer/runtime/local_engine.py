@@ -175,7 +175,7 @@ class LocalPlace(WatchedPlace):
         """Whether something was asked whose outcome was not taken yet."""
         return self._pending is not None
 
-    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
+    def start(self, packed_factory: bytes, /, limit: StallLimit = UNLIMITED) -> None:
         """Starts a new process that makes its handler; see `Place`."""
         self.kill()
         if self._is_inherited:

@@ -13,9 +13,9 @@ from typing import TypeVar, cast
 
 from trainer.errors import AlgorithmStoppedError
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, beat, nothing
+from trainer.runtime.inline_engine import InlinePlace
 from trainer.runtime.local_engine import LocalEngine
 from trainer.runtime.messages import Outcome, Published
-from trainer.runtime.worker import refuse_while_unpacking
 from trainer_toolkit.interrupts import signals_deferred
 
 _LONGEST_POLL_S = 0.5
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """Places with the numbers 1 … n; number 0 is the main process and has no place.
+    """Places with the numbers 1 … n, or 0 for the worker of the main process itself.
 
         pool = WorkerPool(["env runner 1", "env runner 2"])
         pool[1].start(packed_factory)
@@ -42,6 +42,7 @@ class WorkerPool:
         engine: Engine | None = None,
         preload_modules: Sequence[str] = (),
         inherit: Inherit = nothing,
+        first: int = 1,
     ) -> None:
         """Makes empty places, one per name.
 
@@ -53,8 +54,8 @@ class WorkerPool:
             inherit: called whenever a worker is started; the function that it returns is sent along
                 and is the first one that the worker calls. So rooms above this one bring along what
                 a process must know, such as where actors are found.
+            first: number of the first place.
         """
-        refuse_while_unpacking("Workers")
         self.engine: Engine = LocalEngine() if engine is None else engine
         self.engine.preload(preload_modules)
         self._num_heartbeats_seen = 0
@@ -63,10 +64,12 @@ class WorkerPool:
         self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
             index: self.engine.make_place(name, arrivals=self._arrivals, inherit=inherit)
-            for index, name in enumerate(names, start=1)
+            for index, name in enumerate(names, start=first)
         }
-        # An algorithm that is dropped without stop() must not leave workers behind.
-        self._finalizer = weakref.finalize(self, _kill_all, list(self.places.values()))
+        # An algorithm that is dropped without stop() must not leave workers behind. One of this
+        # process goes along with it, unless it is held here.
+        apart = [place for place in self.places.values() if not isinstance(place, InlinePlace)]
+        self._finalizer = weakref.finalize(self, _kill_all, apart)
 
     def __getitem__(self, index: int) -> Place:
         return self.places[index]
@@ -135,8 +138,6 @@ class WorkerPool:
         indices = self.pending()
         if not indices:
             raise RuntimeError("No worker owes an answer.")
-        limits = [self[index].stall_limit_s for index in indices]
-        poll_s = min([_LONGEST_POLL_S, *[limit / 10 for limit in limits if limit is not None]])
         until = self.now_s() + timeout_s
         while True:
             self._refuse_if_cancelled()
@@ -151,7 +152,12 @@ class WorkerPool:
             if remaining_s <= 0:
                 return None
             self._show_progress(indices)
-            self._arrivals.wait(min(poll_s, remaining_s))
+            limits = [
+                limit for index in indices if (limit := self[index].stall_limit_s) is not None
+            ]
+            self._arrivals.wait(
+                min([_LONGEST_POLL_S, remaining_s, *[each / 10 for each in limits]])
+            )
 
     def _show_progress(self, indices: Sequence[int]) -> None:
         """While workers make progress, so does the call of a process that waits for them."""

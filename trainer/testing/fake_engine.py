@@ -241,7 +241,7 @@ class FakePlace(WatchedPlace):
 
     # ---- asking
 
-    def start(self, packed_factory: bytes, limit: StallLimit = UNLIMITED) -> None:
+    def start(self, packed_factory: bytes, /, limit: StallLimit = UNLIMITED) -> None:
         """Makes another handler from bytes; see `Place`."""
         self.kill()
         self._inherit()  # what it gives is for other processes

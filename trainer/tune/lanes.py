@@ -16,15 +16,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from trainer.actors.registry import outer_registry_to_inherit
-from trainer.runtime.engine import UNLIMITED, Engine, Place, StallLimit
-from trainer.runtime.messages import Failed, Lost, Outcome, Success, describe_failure
+from trainer.runtime.engine import Engine, Place, StallLimit
+from trainer.runtime.inline_engine import InlinePlace
+from trainer.runtime.messages import Failed, Lost, Outcome, describe_failure
 from trainer.runtime.restart_policy import Attempt, Attempts, RestartPolicy
+from trainer.runtime.worker import refuse_while_unpacking
 from trainer.runtime.worker_pool import WorkerPool
 from trainer.seeding import GlobalGenerators
 from trainer.tune.events import StartTrial
@@ -125,77 +127,27 @@ class Bootstraps(Protocol):
     def boot(self, start: StartTrial, origin: Origin) -> TrialBootstrap:
         """What makes the process."""
 
-    def packed(self, boot: TrialBootstrap) -> bytes:
-        """The same as bytes."""
+    def factory(self, boot: TrialBootstrap) -> bytes | TrialBootstrap:
+        """What a place is started with: the same, as bytes if it travels."""
 
 
-class InProcessPlace:
-    """Stands for a worker process in this process: calls run when they are looked at.
+def _stop(handler: TrialHandler) -> None:
+    """Ends a trial of this process, which cannot be forced."""
+    if not handler.stop():
+        _LOGGER.warning(
+            "A function trainable went on for %g s after it was stopped; its thread is left "
+            "alone. In processes of their own such functions are ended.",
+            STOP_GRACE_S,
+        )
 
-    The global generators are exchanged with the trial's, so that trials cannot disturb each other
-    or the caller.
-    """
 
-    def __init__(self) -> None:
-        self.handler: TrialHandler | None = None
-        self.call: Callable[[], Any] | None = None
-        self._generators = GlobalGenerators()
-
-    pid = None
-    num_heartbeats = 0
-
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a trial."""
-        return self.handler is not None or self.call is not None
-
-    def begin(self, boot: TrialBootstrap) -> None:
-        """Makes the trial when it is looked at."""
-
-        def make() -> dict[str, Any]:
-            self.handler = boot(None)
-            return self.handler.report()
-
-        self.handler, self.call, self._generators = None, make, GlobalGenerators()
-
-    def submit(
-        self, method: str, arguments: Sequence[object], limit: StallLimit = UNLIMITED
-    ) -> None:
-        """Calls a method of the handler when it is looked at."""
-        del limit
-        self.call = lambda: getattr(self.handler, method)(*arguments)
-
-    def take(self) -> Outcome:
-        """Makes the call now; returns how it ended."""
-        call, self.call = self.call, None
-        assert call is not None  # noqa: S101 - the lane takes only what it asked
-        with self._generators:
-            try:
-                return Success(call())
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
-                context = {} if self.handler is None else self.handler.failure_context()
-                return Failed(describe_failure(error, context))
-
-    def request_end(self) -> None:
-        """Nothing is under way between two looks: a row that was asked for is not begun."""
-        if self.handler is not None:
-            self.call = lambda: Made(row=None)
-
-    def stop(self, grace_s: float) -> None:
-        """Ends the trial."""
-        del grace_s
-        self.kill()
-
-    def kill(self) -> None:
-        """Ends the trial, which cannot be forced here."""
-        self.call = None
-        handler, self.handler = self.handler, None
-        if handler is not None and not handler.stop():
-            _LOGGER.warning(
-                "A function trainable went on for %g s after it was stopped; its thread is left "
-                "alone. In processes of their own such functions are ended.",
-                STOP_GRACE_S,
-            )
+def _outcome(place: InlinePlace) -> Outcome:
+    """Makes the call of a place of this process; how it ended, as if it were elsewhere."""
+    try:
+        return place.take()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's code; told as one
+        context = {} if place.handler is None else place.handler.failure_context()
+        return Failed(describe_failure(error, context))
 
 
 # ---- deaths
@@ -324,7 +276,7 @@ class Lane:
     def __init__(
         self,
         number: int,
-        place: Place | InProcessPlace,
+        place: Place,
         bootstraps: Bootstraps,
         happenings: deque[Happening],
         *,
@@ -497,14 +449,10 @@ class Lane:
         boot = self._bootstraps.boot(running.start, origin)
         running.made = origin.row_number
         self._asked = "start"
-        if isinstance(self.place, InProcessPlace):
-            self.place.kill()
-            self.place.begin(boot)
-            return
         if self._reuses_process and self.place.is_running and origin.checkpoint is None:
             self.place.submit("reset", (boot,))
             return
-        self.place.start(self._bootstraps.packed(boot), self._limit)
+        self.place.start(self._bootstraps.factory(boot), self._limit)
 
     def _save_next(self, running: _Running) -> None:
         save = self._saves[0]
@@ -643,10 +591,19 @@ class Lanes:
     ) -> None:
         self._happenings: deque[Happening] = deque()
         self._pool: WorkerPool | None = None
+        self._inline: list[InlinePlace] = []
+        names = [f"the process of lane {index}" for index in range(number)]
+        places: Sequence[Place]
         if in_process:
-            places: list[Any] = [InProcessPlace() for _ in range(number)]
+            # The global generators are exchanged with the trial's, so that trials cannot disturb
+            # each other or the caller.
+            self._inline = [
+                InlinePlace(name, around=GlobalGenerators, on_kill=_stop) for name in names
+            ]
+            places = self._inline
+            settings = {**settings, "reuses_process": False}
         else:
-            names = [f"the process of lane {index}" for index in range(number)]
+            refuse_while_unpacking("Workers")
             self._pool = WorkerPool(
                 names,
                 engine=engine,
@@ -711,8 +668,7 @@ class Lanes:
             time.sleep(timeout_s)
             return
         lane = next((lane for lane in asked if lane.trial == prefer), asked[0])
-        assert isinstance(lane.place, InProcessPlace)  # noqa: S101 - made in the constructor
-        lane.answered(lane.place.take())
+        lane.answered(_outcome(self._inline[lane.number]))
 
     def stop(self) -> None:
         """Lets trials that rest clean up, all at once, and ends the others. Idempotent."""

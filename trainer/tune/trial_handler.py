@@ -196,7 +196,7 @@ class TrialHandler:
     def make_row(self) -> Made:
         """Makes the next row."""
         began_at = time.monotonic()
-        made = self._run.next_row()
+        made = None if self.must_end() else self._run.next_row()
         if made is None:
             return Made(row=None)
         if isinstance(made, _Over):

@@ -461,9 +461,9 @@ class TrialRecords:
             time_total_s=record.time_total_s,
         )
 
-    def packed(self, boot: TrialBootstrap) -> bytes:
-        """The same as bytes."""
-        return pack_object(boot, name="the trial's bootstrap")
+    def factory(self, boot: TrialBootstrap) -> bytes | TrialBootstrap:
+        """What a place is started with: the same, as bytes if it travels."""
+        return pack_object(boot, name="the trial's bootstrap") if boot.is_own_process else boot
 
 
 def _packed(thing: object, name: str) -> bytes:
