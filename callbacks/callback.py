@@ -328,7 +328,7 @@ class RLlibCallback:
 
     @event(
         "algorithm",
-        fired="after a checkpoint was written completely and renamed into place",
+        fired="after a checkpoint is complete at its place",
         not_fired="when writing raised; `get_state()` alone writes nothing",
     )
     def on_checkpoint_saved(

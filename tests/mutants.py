@@ -815,10 +815,10 @@ MUTANTS = [
             "        if self.sent",
         ),
         (
-            "self.callbacks if self.is_ahead else None,",
+            "self.callbacks if self.must_be_put_back else None,",
             "None,",
         ),
-        ("self.positions if self.is_ahead else None,", "None,"),
+        ("self.positions if self.must_be_put_back else None,", "None,"),
         (
             "            self.set_task(index, task)\n        self.callbacks",
             "            pass\n        self.callbacks",
@@ -833,8 +833,8 @@ MUTANTS = [
             "position",
         ),
         (
-            "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.is_ahead = True\n",
-            "        self.is_ahead = True\n",
+            "        self.positions = tuple(position.restarted(skip) for position in self.positions)\n        self.must_be_put_back = True\n",
+            "        self.must_be_put_back = True\n",
         ),
     ),
     *_of(

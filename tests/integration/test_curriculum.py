@@ -370,14 +370,14 @@ def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes
         algo.train()
         for place in group._records.by_index.values():
             assert place.sync(group.policy).tasks is None
-            place.is_ahead = False
+            place.must_be_put_back = False
         group.set_task(2)
         told = []
         for place in group._records.by_index.values():
             told.append(place.sync(group.policy).tasks)
-            place.is_ahead = False
+            place.must_be_put_back = False
             assert place.sync(group.policy).tasks is None, "once is enough"
-            place.is_ahead = False
+            place.must_be_put_back = False
         assert [[change.task for change in tasks] for tasks in told] == [[2] * 4, [2] * 4]
         group.set_task(2)
         assert [place.sync(group.policy).tasks for place in group._records.by_index.values()] == [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callbacks import RLlibCallback
-from checkpoints import CheckpointMismatchError, encode
+from checkpoints import CheckpointMismatchError, CheckpointNotFoundError, encode
 from tests import league
 from tests.integration.test_scripted_engine import (
     FAULTS,
@@ -387,6 +387,17 @@ def test_without_the_weights_that_act_a_run_goes_on_differently():
         algo.set_state({**state, "sample_ahead": {}})
         trained(algo, 1)
         assert learnt(algo) != expected
+
+
+@pytest.mark.process
+def test_a_restore_that_finds_nothing_costs_no_runner_its_sample(tmp_path):
+    with config(2).build_algo() as algo:
+        trained(algo, 2)
+        pids = algo.env_runner_group.env_runner_pids()
+        with pytest.raises(CheckpointNotFoundError):
+            algo.restore_from_path(tmp_path / "nothing")
+        trained(algo, 1)
+        assert algo.env_runner_group.env_runner_pids() == pids
 
 
 @pytest.mark.parametrize("part", ["modules", "normalization"])

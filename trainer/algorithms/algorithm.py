@@ -638,7 +638,7 @@ class Algorithm(Checkpointable, abc.ABC):
     def _all_or_nothing(self, make: Callable[[], _Made]) -> _Made:
         """What `make()` returns; if it raises, everything is put back to where it began."""
         with undone_on_error() as undo, single_threaded_blas():
-            self._restoring.mark(undo)
+            self._restoring.make_undoable(undo)
             return make()
 
     def _marks_of_parts(self) -> list[Undo]:
@@ -1428,8 +1428,8 @@ class Algorithm(Checkpointable, abc.ABC):
         """Restores everything, or one component such as "learner/rl_module"; see `Checkpointable`.
 
         The directory of a run stands for its newest whole checkpoint. After everything was
-        restored, all runners hold the state and `on_checkpoint_loaded` fires. A single component
-        fires nothing.
+        restored, `on_checkpoint_loaded` fires; runners play on from the state when they are next
+        asked. A single component fires nothing.
 
         Args:
             path: see `Checkpointable`.
@@ -1458,6 +1458,7 @@ class Algorithm(Checkpointable, abc.ABC):
         path = checkpoint_of_run(path)
         with self._one_thread.alone("restore_from_path()"):
             self._refuse_in_training_step("restore_from_path")
+            self._refuse_if_stopped("restore_from_path")
             self.finish_saving()
             if into is not None:
                 self._restore_into(into, path, component or "")
@@ -1473,7 +1474,6 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def _restore_into(self, module_id: ModuleId, path: PathLike, component: str) -> None:
         """Gives a module what another one had learnt; arguments as in `restore_from_path`."""
-        self._refuse_if_stopped("restore_from_path")
         module_id = known_module(module_id, self.learners, "restore_from_path(into=…)")
         own = self._facts_of(module_id)
         component = component_for_module(read_manifest(path), component, into=module_id, own=own)

@@ -1,15 +1,18 @@
-"""What is in a checkpoint of an algorithm, which states fit it, and which class restores it.
+"""What a checkpoint of an algorithm must be like, and which class and config restore it.
 
     config        plain settings, for `from_checkpoint`; the root seed
+    modules       of several agents: the modules, and who acts for whom
     counters      lifetime counts
     learner/…     weights, optimiser, coefficients
     connectors    running statistics of observations and rewards, if they are normalised
     exploration   what the strategy of the main process has learnt or adapted, if it has state
     env_runners   where every env slot stands, running episodes included; the runners' callbacks
+    sample_ahead  how the runners act that sample ahead
     evaluation    number of the next evaluation, the last result, its runners' callbacks
     metrics       windows, sums, the last episodes
     callbacks     the callback objects of the main process
     attributes    what a class of the user's keeps in attributes of its own
+    replay_buffer of DQN and SAC: the stored steps
     actors        the states of actors, if there are any that are `Checkpointable`; asked and told
                   by `algorithm`, because they are no part of the algorithm
 

@@ -5,7 +5,7 @@
     from a mark      (undo)           ┘
 
 Modules come first, because what they have learnt is compared with them and put into them. Every way
-is a block that is undone if it raises; `mark` gives what undoes it, also for `train()`.
+is a block that is undone if it raises; `make_undoable` says what undoes it, for `train()`, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from callbacks import CallbackChain
 from checkpoints import (
+    CheckpointContents,
     CheckpointError,
     CheckpointMismatchError,
     HasState,
@@ -121,7 +122,7 @@ class Restoring:
         self._iterations, self._ahead = iterations, ahead
         self._actor_states = actor_states
 
-    def mark(self, undo: undone_on_error) -> None:
+    def make_undoable(self, undo: undone_on_error) -> None:
         """Registers what puts the algorithm back to now, but for actors.
 
         Of what is never changed in place, such as positions of runners, references are kept; of the
@@ -156,13 +157,18 @@ class Restoring:
 
     def from_path(self, path: PathLike, component: str | None, *, allow_code: bool) -> None:
         """Takes a checkpoint, or a component of one; see `Algorithm.restore_from_path`."""
+        adopted, modules, saved = Adopted(), None, None
+        if component is None and self._algorithm.env_runner_group.agent_ids is not None:
+            modules = self._modules_at(path)
+        else:
+            saved = self._checked_at(path, component)
         with undone_on_error() as undo, single_threaded_blas():
-            self.mark(undo)
-            adopted = Adopted() if component else self._adopt_at(path, allow_code=allow_code)
-            saved = self._saved_at(path, component)
+            self.make_undoable(undo)
+            if modules is not None:
+                is_trusted = allow_code or modules.manifest.is_own
+                adopted = self._adopt(modules.components, is_trusted=is_trusted)
+            saved = saved or self._checked_at(path, component)
             found = [*saved.components]
-            self._check_names(saved.expected(self._paths()), found, path=path)
-            saved.check_state(self._algorithm)
             undo(self._actor_states.mark(is_set=ACTORS in found))
             if component is None:
                 self._actor_states.restart(path, are_saved=ACTORS in found)
@@ -174,20 +180,16 @@ class Restoring:
         if component is None:
             self._tell(adopted)
 
-    def _adopt_at(self, path: PathLike, *, allow_code: bool) -> Adopted:
-        """Makes the modules that a checkpoint is of; with one agent there is one.
+    def _modules_at(self, path: PathLike) -> CheckpointContents:
+        """What a checkpoint says of its modules, of several agents.
 
-        The rest is read and compared when they are there: the parts of modules have room for it.
+        They are made before the rest is read and compared: their parts have room for it.
         """
-        if self._algorithm.env_runner_group.agent_ids is None:
-            return Adopted()
         name = MODULES if MODULES in read_manifest(path).components else "config"
-        contents = read_checkpoint(path, name, migrations=self._algorithm.state_migrations)
-        is_trusted = allow_code or contents.manifest.is_own
-        return self._adopt(contents.components, is_trusted=is_trusted)
+        return read_checkpoint(path, name, migrations=self._algorithm.state_migrations)
 
-    def _saved_at(self, path: PathLike, component: str | None) -> SavedState:
-        """The verified states of a checkpoint of such an algorithm."""
+    def _checked_at(self, path: PathLike, component: str | None) -> SavedState:
+        """The states of a checkpoint of such an algorithm, which were verified and compared."""
         algorithm, own = self._algorithm, self._algorithm.get_metadata()
         versions = {each: str(own[each]) for each in ("producer_version", "gymnasium")}
 
@@ -195,7 +197,10 @@ class Restoring:
             name = type(algorithm).__name__
             check_facts(manifest, algorithm.facts(), component=component, name=name)
 
-        return SavedState.read(algorithm, path, component, check_manifest=check, versions=versions)
+        saved = SavedState.read(algorithm, path, component, check_manifest=check, versions=versions)
+        self._check_names(saved.expected(self._paths()), saved.components, path=path)
+        saved.check_state(algorithm)
+        return saved
 
     def _go_on_from(self, found: Collection[str], *, time_s: float) -> None:
         """What follows when a whole state was taken, which had these components."""
@@ -218,7 +223,7 @@ class Restoring:
             own = with_own_positions(state)
         try:
             with undone_on_error() as undo, single_threaded_blas():
-                self.mark(undo)
+                self.make_undoable(undo)
                 undo(self._actor_states.mark(is_set=ACTORS in own))
                 adopted = Adopted()
                 if is_whole(own):

@@ -775,7 +775,9 @@ class EnvRunnerGroup:
         runners = self._runners
         # Not before it is first made, nor while it is being made or at work.
         is_idle = record.num_starts > 0 and not (runners.is_local_busy or runners.is_stopped)
-        is_behind = runners.local is None or record.is_ahead or record.sent is not self.policy
+        is_behind = (
+            runners.local is None or record.must_be_put_back or record.sent is not self.policy
+        )
         if is_idle and is_behind:
             self.bring_up_to_date([0])
         return runners.local

@@ -173,7 +173,7 @@ class TicketPlay:
         for index, _, reply in self._replies[since:]:
             record = self._records.by_index[index]
             record.commit(reply.positions, reply.callbacks)
-            record.has_answered = record.is_continued = record.is_ahead = True
+            record.has_answered = record.is_continued = record.must_be_put_back = True
 
     def dropped(self) -> None:
         """Nothing more will come of it."""

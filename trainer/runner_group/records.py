@@ -55,7 +55,7 @@ class RunnerRecord:
         known_modules: ids of the modules that the callbacks know of, as of `callbacks`; None before
             the first runner was made.
         evaluation: evaluation runners: the stream of randomness of what they play on their own.
-        is_ahead: the live runner stands elsewhere than `positions` say, and must be put back first.
+        must_be_put_back: the live runner stands elsewhere than `positions` say.
         has_answered: some runner in this place has answered a request.
         has_progressed: some runner in this place made some env steps in one go.
         is_continued: what runners log while they are made was reported already.
@@ -82,7 +82,7 @@ class RunnerRecord:
     sent: PolicySnapshot | None = None
     known_modules: frozenset[ModuleId] | None = None
     evaluation: int = 0
-    is_ahead: bool = False
+    must_be_put_back: bool = False
     has_answered: bool = False
     has_progressed: bool = False
     is_continued: bool = False
@@ -133,7 +133,7 @@ class RunnerRecord:
         )
         self.num_starts += 1
         self.sent = policy
-        self.is_ahead = False
+        self.must_be_put_back = False
         self.unsent_tasks = {}
         return bootstrap
 
@@ -150,19 +150,19 @@ class RunnerRecord:
         """
         sync = Sync(
             policy.since(self.sent),
-            self.positions if self.is_ahead else None,
-            self.callbacks if self.is_ahead else None,
+            self.positions if self.must_be_put_back else None,
+            self.callbacks if self.must_be_put_back else None,
             self.evaluation,
             self._tasks_to_send(),
             self._new_modules(policy.whole_table),
         )
         self.sent = policy
-        self.is_ahead = True
+        self.must_be_put_back = True
         return sync
 
     def _tasks_to_send(self) -> tuple[TaskInForce | None, ...] | None:
         unsent, self.unsent_tasks = self.unsent_tasks, {}
-        if self.is_ahead or not unsent:
+        if self.must_be_put_back or not unsent:
             return None  # positions, which are sent then, hold the tasks
         return tuple(
             position.tasks[-1] if index in unsent else None
@@ -271,7 +271,7 @@ class RunnerRecord:
         self.callbacks = callbacks
         if self.sent is not None:
             self.known_modules = frozenset(self.sent.whole_table.specs)
-        self.is_ahead = False
+        self.must_be_put_back = False
 
     def commit_reply(self, reply: SampleReply) -> None:
         """Takes over an answer to a request."""
@@ -355,7 +355,7 @@ class RunnerRecord:
         self.unsent_tasks = {}  # positions hold the tasks
         self.fill_in_firsts()
         self.callbacks = self.first_callbacks if callbacks is None else callbacks
-        self.is_ahead = True
+        self.must_be_put_back = True
         self.is_continued = is_continued
 
     def give_up_episodes(self, skip: int) -> tuple[int, int]:
@@ -366,7 +366,7 @@ class RunnerRecord:
         """
         running = [position for position in self.positions if position.env_seed is not None]
         self.positions = tuple(position.restarted(skip) for position in self.positions)
-        self.is_ahead = True
+        self.must_be_put_back = True
         self.fill_in_firsts()  # the envs that come after them begin there
         return len(running), sum(position.num_steps for position in running)
 
@@ -388,7 +388,7 @@ class RunnerRecord:
         )
         pairs = zip(before, self.positions, strict=True)
         lost = [position for position, after in pairs if after is not position]
-        self.is_ahead = self.is_ahead or bool(lost)
+        self.must_be_put_back = self.must_be_put_back or bool(lost)
         return len(lost), sum(position.num_steps for position in lost)
 
 
@@ -485,7 +485,7 @@ class RunnerRecords:
                 SlotPosition(number, tasks=position.task_now)
                 for number, position in zip(numbers, record.positions, strict=True)
             )
-            record.evaluation, record.is_ahead = stream, True
+            record.evaluation, record.must_be_put_back = stream, True
 
     def add_losses(self, num_episodes: int, num_env_steps: int) -> None:
         """Counts running episodes that were given up."""

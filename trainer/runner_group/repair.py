@@ -93,7 +93,7 @@ class Repair:
         if not was_starting and _is_end_of_function(pending, outcome, attempt, trouble):
             pending.failure = outcome
             if isinstance(outcome, Failed):
-                record.is_ahead = True
+                record.must_be_put_back = True
                 return None
             pending.ask = None
         self._reraise_if_not_retryable(pending, outcome, place)
