@@ -77,14 +77,6 @@ def test_the_state_of_the_call_is_saved_while_the_object_goes_on(tmp_path, disk)
     assert saved_value(tmp_path / "background") == 1.0
 
 
-def test_without_a_place_a_temporary_one_is_taken(disk):
-    disk.open()
-    weights = Weights(3.0)
-    path = Path(weights.save_to_path(background=True))
-    weights.finish_saving()
-    assert saved_value(path) == 3.0
-
-
 @pytest.mark.parametrize("background", [True, False])
 def test_the_next_save_waits_and_takes_its_copy_afterwards(background, tmp_path, disk):
     weights = Weights(1.0)

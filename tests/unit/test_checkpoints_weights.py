@@ -56,11 +56,6 @@ def test_components_are_named_by_argument_by_path_or_by_file(checkpoint):
     }
 
 
-def test_an_only_component_needs_no_name(tmp_path):
-    path = write_checkpoint(tmp_path / "one", components={"state": KERNEL}, metadata={})
-    assert np.array_equal(load_weights(path)["state"], KERNEL)
-
-
 def test_what_is_not_there_is_told(checkpoint, tmp_path):
     with pytest.raises(CheckpointMismatchError, match=r"holds no arrays.*learner/optimizer"):
         load_weights(checkpoint, component="counters")
