@@ -7,7 +7,7 @@ from callbacks.events import signature_text, unknown_event_text
 
 
 class Module:
-    """Stands for a single module."""
+    """A single one."""
 
 
 class MultiModule:
@@ -95,7 +95,6 @@ def test_documented_arguments_are_those_of_the_new_api():
         ("on_episode_step", "worker", "env_runner"),
         ("on_episode_step", "base_env", "env"),
         ("on_sample_end", "worker", "env_runner"),
-        ("on_environment_created", "worker", "env_runner"),
         ("on_env_runners_recreated", "worker_set", "env_runner_group"),
         ("on_env_runners_recreated", "worker_ids", "env_runner_indices"),
         ("on_workers_recreated", "env_runner_group", "worker_set"),
@@ -129,12 +128,8 @@ def test_policies_hold_every_module_of_a_multi_module():
 
 @pytest.mark.parametrize("original", [("p", "module", "before"), ("module", "before")])
 def test_info_of_the_oldest_trajectory_callbacks_is_rebuilt(original):
-    arguments = {
-        "episode": "e",
-        "agent_id": 7,
-        "postprocessed_batch": "after",
-        "original_batches": {7: original},
-    }
+    arguments = {"episode": "e", "agent_id": 7, "original_batches": {7: original}}
+    arguments["postprocessed_batch"] = "after"
     info = EVENTS["on_postprocess_trajectory"].old_arguments["info"](arguments)
     assert info["pre_batch"] == ("module", "before")
     assert info["post_batch"] == "after"

@@ -1,7 +1,5 @@
 """What waits for a complete result is called phase by phase."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -50,9 +48,6 @@ class Queue:
         for function in self._waiting:
             function(result)
 
-
-Tree = Sequence["Tree"]
-"""A function: those that it adds, without a phase."""
 
 NUM_DEFERRALS = {"save": 1, "save_last": 2, "report": 3}
 """How often each phase's ready-made callbacks added one another before there were phases."""
