@@ -33,23 +33,14 @@ def test_weights_are_named_with_number_and_first_place():
 
 
 def test_a_return_that_is_nan_is_an_alarm_only_after_an_episode_ended():
+    def evaluated(num_episodes):
+        return {"env_runners": {"episode_return_mean": math.nan, "num_episodes": num_episodes}}
+
     algorithm = SteeredAlgorithm(NonFiniteGuard())
-    algorithm.tell(mean=math.nan, episodes_per_iteration=0)
+    algorithm.tell(mean=math.nan, episodes_per_iteration=0, evaluation=evaluated(0))
     assert found(algorithm, mean=math.nan) == ("env_runners/episode_return_mean is nan",)
-
-
-def test_an_infinite_return_is_always_an_alarm():
-    assert found(SteeredAlgorithm(NonFiniteGuard()), mean=math.inf, episodes_per_iteration=0)
-
-
-@pytest.mark.parametrize(("num_episodes", "is_alarm"), [(0, False), (3, True)])
-def test_an_evaluation_in_which_no_episode_ended_is_no_alarm(num_episodes, is_alarm):
-    runners = {"episode_return_mean": math.nan, "num_episodes": num_episodes}
-    algorithm = SteeredAlgorithm(NonFiniteGuard())
-    if is_alarm:
-        assert found(algorithm, evaluation={"env_runners": runners})
-    else:
-        algorithm.tell(evaluation={"env_runners": runners})
+    assert found(algorithm, evaluation=evaluated(3))
+    assert found(algorithm, mean=math.inf, episodes_per_iteration=0), "which no lack of them makes"
 
 
 def test_named_metrics_may_be_numbers_arrays_and_lists():

@@ -135,10 +135,8 @@ def test_arrays_of_bytes_are_images(tmp_path, shape, colour_type):
         shown = values[tag]
         channels = (*shape, 1)[2]
         assert (shown.height, shown.width, shown.colorspace) == (2, 3, channels)
-        assert pixels_of(shown.encoded_image_string) == (
-            (3, 2, 8, colour_type),
-            image.ravel().tolist(),
-        )
+        expected = (3, 2, 8, colour_type), image.ravel().tolist()
+        assert pixels_of(shown.encoded_image_string) == expected
 
 
 @pytest.mark.usefixtures("library")

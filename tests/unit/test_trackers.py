@@ -139,19 +139,6 @@ def test_a_resumed_run_goes_on_with_the_same_run_and_sends_nothing_twice(store, 
     assert sent(store) == [[100, 200, 300, 400, 500], [100]]
 
 
-def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(store, tmp_path, caplog):
-    tracked = Tracked(tmp_path, Service(store)).take(1)
-    tracked.flush()
-    store.failures_to_come = 2
-    for iteration in (2, 3):
-        tracked.take(iteration).flush()
-    assert sent(store) == [[100]]
-    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
-    tracked.take(4).flush()
-    assert sent(store) == [[100, 200, 300, 400]]
-    assert len(caplog.messages) == 1
-
-
 @pytest.mark.parametrize("num_rows", [1, 3])
 def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store, tmp_path, num_rows):
     store.openings_to_fail = 1
@@ -161,6 +148,18 @@ def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store, tmp_path, num_
     assert finish_all([tracked.thread])
     assert sent(store) == [[100 * number for number in range(1, num_rows + 1)]]
     assert store.events == ["open", "close"]
+
+
+def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(store, tmp_path):
+    tracked = Tracked(tmp_path, Service(store)).take(1)
+    tracked.flush()
+    store.failures_to_come = 2
+    for iteration in (2, 3):
+        tracked.take(iteration).flush()
+    assert sent(store) == [[100]]
+    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
+    tracked.take(4).flush()
+    assert sent(store) == [[100, 200, 300, 400]]
 
 
 def test_the_run_is_written_down_before_the_service_is_asked_for_it(store, tmp_path):
@@ -367,7 +366,9 @@ def make_listener(function):
     })  # fmt: skip
 
 
-def test_artefacts_that_a_service_cannot_take_are_refused(store, tmp_path):
+def test_misuse_is_refused_at_once(store, tmp_path):
+    with pytest.raises(CallbackConfigError, match="folder"):
+        TrackerLogger(Service(store), "")
     with pytest.raises(CallbackConfigError, match="Service has no `log_artifact`"):
         TrackerLogger(Service(store), tmp_path, artifacts=["videos"])
     with pytest.raises(CallbackConfigError, match="must be one of 'checkpoints', 'videos'"):
@@ -397,8 +398,3 @@ def test_the_file_that_names_a_run_of_aim_is_replaced_whole(tmp_path, monkeypatc
     AimService("aim://server:1").open_run("this-run", {**FACTS, "folder": str(tmp_path)})
     assert known.read_text() == "this-run 0123abcd"
     assert as_it_was.read_text() == "an-earlier-run ffff", "never emptied, also not for a moment"
-
-
-def test_misuse_is_refused_at_once(store):
-    with pytest.raises(CallbackConfigError, match="folder"):
-        TrackerLogger(Service(store), "")
