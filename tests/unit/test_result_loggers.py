@@ -424,15 +424,6 @@ def test_a_file_of_another_process_is_refused(path):
     assert iterations(path) == [1]
 
 
-def test_an_algorithm_that_was_dropped_gives_its_file_up(path):
-    first = SteeredAlgorithm(JSONLinesLogger(path))
-    first.tell()
-    first.weights["of"] = first  # a cycle, as real ones have
-    del first
-    SteeredAlgorithm(JSONLinesLogger(path)).tell()
-    assert files(path) == ["results.jsonl", "results.jsonl.1"]
-
-
 def test_a_file_that_is_taken_away_while_training_ends_nothing(path, monkeypatch):
     algorithm = SteeredAlgorithm(JSONLinesLogger(path))
     algorithm.tell()
