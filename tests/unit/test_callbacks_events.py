@@ -6,10 +6,6 @@ from callbacks import EVENTS, RLlibCallback
 from callbacks.events import signature_text, unknown_event_text
 
 
-class Module:
-    """A single one."""
-
-
 class MultiModule:
     """Has keys and items by id, like a multi-agent module, but is no Mapping."""
 
@@ -113,14 +109,8 @@ def test_renamed_arguments_are_the_same_object(event, old, new):
     assert EVENTS[event].old_arguments[old]({new: value}) is value
 
 
-def test_policies_hold_a_single_module_under_its_default_id():
-    module = Module()
-    policies = EVENTS["on_episode_end"].old_arguments["policies"]({"rl_module": module})
-    assert policies == {"default_policy": module}
-
-
 def test_policies_hold_every_module_of_a_multi_module():
-    modules = {"a": Module(), "b": Module()}
+    modules = {"a": object(), "b": object()}
     derive = EVENTS["on_episode_end"].old_arguments["policies"]
     assert derive({"rl_module": MultiModule(modules)}) == modules
     assert derive({"rl_module": modules}) == modules

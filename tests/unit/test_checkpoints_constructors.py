@@ -121,14 +121,6 @@ def test_arguments_of_another_class_are_refused(tmp_path):
         Named.from_checkpoint(path, colour="red")
 
 
-def test_object_without_constructor_arguments_is_saved_as_before(tmp_path):
-    class Plain(Table):
-        def get_ctor_args_and_kwargs(self):
-            return (), {}
-
-    assert list(read_manifest(Plain(1).save_to_path(tmp_path / "c")).components) == ["state"]
-
-
 @pytest.mark.parametrize("record", [{"args": []}, [], {"class": 1, "args": [], "kwargs": {}}])
 def test_spoilt_constructors_are_refused(record, tmp_path):
     components = {"state": {"values": np.zeros(1)}, "constructors": {"": record}}

@@ -66,17 +66,11 @@ def test_before_any_episode_ended_a_metric_may_be_absent():
         metric.read(result_of(2))
 
 
-def test_a_metric_that_was_there_once_may_be_absent_later():
-    metric = WatchedMetric("mine")
-    assert metric.read(result_of(1, mine=2.0)) == 2.0
-    assert metric.read(result_of(2)) is None
-
-
-def test_a_metric_that_is_nan_was_not_measured():
+def test_a_metric_that_was_there_once_even_as_nan_may_be_absent_later():
     metric = WatchedMetric("mine")
     assert metric.read(result_of(1, mine=math.nan)) is None
-    assert metric.was_found
-    assert metric.read(result_of(2, mine=math.inf)) is None
+    assert metric.read(result_of(2)) is None
+    assert metric.read(result_of(3, mine=2.0)) == 2.0
 
 
 def evaluated(iteration, *, at, **more):

@@ -38,14 +38,6 @@ def iterations(path):
     return [int(cells["training_iteration"]) for cells in table(path)]
 
 
-def test_a_table_goes_on_in_the_next_process(path):
-    for iteration in (1, 2, 3):
-        written(path, iteration)
-    written(path, 4, 5)
-    assert iterations(path) == [1, 2, 3, 4, 5]
-    assert [found.name for found in path.parent.iterdir()] == ["results.csv"]
-
-
 def test_beginning_drops_a_row_and_later_ones_and_says_what_is_left(path):
     assert CSVResults(path).begin(1) == 0
     assert not path.exists()

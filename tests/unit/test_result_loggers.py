@@ -75,14 +75,6 @@ def files(path):
 # ---- when a row is written
 
 
-def test_a_row_is_written_when_train_returns(path):
-    algorithm = SteeredAlgorithm(JSONLinesLogger(path))
-    for iteration in range(1, 20):
-        algorithm.tell()
-        assert iterations(path) == [*range(1, iteration + 1)]
-    assert algorithm.first.num_rows_lost == 0
-
-
 class Changing(RLlibCallback):
     """Changes results in a phase of their own."""
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import pickle
 import sys
 import threading
@@ -30,7 +29,7 @@ class Store:
         self.files = []
         self.answers = threading.Event()
         self.answers.set()
-        self.failures_to_come = self.openings_to_fail = 0
+        self.openings_to_fail = 0
 
     def __deepcopy__(self, memo):
         return self
@@ -63,9 +62,6 @@ class Service:
 
     def log_row(self, run, row, step):
         self.store.answers.wait(60)
-        if self.store.failures_to_come:
-            self.store.failures_to_come -= 1
-            raise ConnectionError("no route")
         self.store.runs[run].append((step, row))
 
     def close_run(self, run, *, failed):
@@ -148,18 +144,6 @@ def test_rows_wait_for_a_service_that_cannot_be_opened_yet(store, tmp_path, num_
     assert finish_all([tracked.thread])
     assert sent(store) == [[100 * number for number in range(1, num_rows + 1)]]
     assert store.events == ["open", "close"]
-
-
-def test_a_service_that_fails_gets_what_it_lacks_with_the_next_row(store, tmp_path):
-    tracked = Tracked(tmp_path, Service(store)).take(1)
-    tracked.flush()
-    store.failures_to_come = 2
-    for iteration in (2, 3):
-        tracked.take(iteration).flush()
-    assert sent(store) == [[100]]
-    assert json.loads((tmp_path / "run.json").read_text())["sent"] == 1
-    tracked.take(4).flush()
-    assert sent(store) == [[100, 200, 300, 400]]
 
 
 def test_the_run_is_written_down_before_the_service_is_asked_for_it(store, tmp_path):
@@ -310,8 +294,7 @@ def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(store, t
         return [name for _, _, name, _ in store.files]
 
     assert files_of() == []
-    with caplog.at_level(logging.WARNING):
-        assert files_of("checkpoints") == ["best-000002"]
+    assert files_of("checkpoints") == ["best-000002"]
     assert len(caplog.records) == 1
     assert "was removed before it could be sent" in caplog.text
 
