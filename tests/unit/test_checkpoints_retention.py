@@ -116,30 +116,6 @@ def test_nothing_is_removed_while_the_newest_is_damaged(runs):
     assert len(names(runs)) == 5
 
 
-@pytest.mark.parametrize("fails_at", range(4))
-def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(runs, fails_at):
-    class Interrupted(FileSystem):
-        calls = 0
-
-        def _count(self):
-            if self.calls == fails_at:
-                raise KeyboardInterrupt
-            self.calls += 1
-
-        def remove_file(self, path):
-            self._count()
-            super().remove_file(path)
-
-        def remove_directory(self, path):
-            self._count()
-            super().remove_directory(path)
-
-    with pytest.raises(KeyboardInterrupt):
-        apply_retention(runs, Retention(keep_last=4), file_system=Interrupted())
-    expected = ["c2", "c3", "c4", "c5"]
-    assert names(runs) == (["c1", *expected] if fails_at == 0 else expected)
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -3,8 +3,6 @@
 import functools
 import json
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,9 +11,8 @@ import pytest
 from callbacks.ready_made import followers
 from callbacks.ready_made.followers import Follower, FollowerThread, Sink, finish_all
 from callbacks.ready_made.rows_file import RowsFile
+from tests.scripts import run_script
 from trainer.testing.processes import wait_until
-
-ROOT = Path(__file__).parents[2]
 
 
 class Noting(Sink):
@@ -429,23 +426,15 @@ del thread
 """
 
 
-def _output_of(script, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return done.stdout, done.stderr
-
-
 @pytest.mark.process
 def test_the_end_of_the_process_ends_sinks_that_nothing_refers_to_any_more(tmp_path):
-    output, told = _output_of(_ENDING, tmp_path, 60, 0.3)
-    assert output == "row 1\nrow 2\nrow 3\nend\n"
-    assert "the sink is still busy; the end waits while it gets on" in told
+    ended = run_script(_ENDING, tmp_path, 60, 0.3)
+    assert ended.stdout == "row 1\nrow 2\nrow 3\nend\n"
+    assert "the sink is still busy; the end waits while it gets on" in ended.stderr
 
 
 @pytest.mark.process
 def test_the_end_of_the_process_gives_up_a_sink_that_never_answers(tmp_path):
-    output, told = _output_of(_ENDING, tmp_path, 0.1, 0)
-    assert output == ""
-    assert "the sink has not answered for 0 s, and gets nothing more" in told
+    ended = run_script(_ENDING, tmp_path, 0.1, 0)
+    assert ended.stdout == ""
+    assert "the sink has not answered for 0 s, and gets nothing more" in ended.stderr

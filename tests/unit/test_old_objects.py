@@ -1,10 +1,8 @@
 """Garbage is collected from what a block made, unless the program froze objects itself."""
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.scripts import run_script
 from trainer.runtime import threads
 from trainer.runtime.threads import sparing_old_objects
 
@@ -87,8 +85,7 @@ with sparing_old_objects():
     assert _Frozen.here and gc.get_freeze_count() > 0
 raise SystemExit(os.waitstatus_to_exitcode(status))
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
-    assert done.returncode == 0
+    run_script(code)
 
 
 def test_garbage_of_short_rounds_is_collected():
@@ -118,5 +115,4 @@ with config.reporting(min_sample_timesteps_per_iteration=2_000).build_algo() as 
     algo.train()
 raise SystemExit(len(alive) > 1_000)
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
-    assert done.returncode == 0
+    run_script(code)

@@ -32,17 +32,11 @@ def names(directory):
     return sorted(path.name for path in directory.iterdir() if path.is_dir())
 
 
-def tell_loaded(algorithm):
-    algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
-
-
 def restored(callback, path):
-    """Another algorithm, which goes on at a checkpoint of this one."""
+    """An algorithm that goes on at a checkpoint of another one."""
     algorithm = SteeredAlgorithm(callback)
     algorithm.callbacks.set_state(read_checkpoint(path).components["callbacks"])
-    tell_loaded(algorithm)
-    algorithm.training_iteration = int(path.name)
-    return algorithm
+    return algorithm.go_on(int(path.name))
 
 
 def saved_state(path, index):
@@ -102,8 +96,7 @@ def test_later_checkpoints_neither_count_nor_go_and_are_told_once(tmp_path, capl
     SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1)).tell_returns([1.0] * 9)
     for name in ("000001", "000002", "000003"):
         (tmp_path / name).rename(tmp_path / f"old-{name}")
-    again = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1, keep_last=2))
-    tell_loaded(again)
+    again = SteeredAlgorithm(PeriodicCheckpoint(tmp_path, every=1, keep_last=2)).go_on(0)
     again.tell_returns([1.0] * 3)
     assert {"000002", "000003", "000004", "000009"} <= set(names(tmp_path))
     assert "000001" not in names(tmp_path)
@@ -273,7 +266,7 @@ def test_a_clone_judges_by_what_it_saved_itself_also_after_an_undone_iteration(s
     state = read_checkpoint(tmp_path / "donor" / "000003").components["callbacks"]
     clone.callbacks.set_state(state)
     clone.root_seed = 1
-    tell_loaded(clone)
+    clone.go_on(3)
     clone.root_seed = seed
     before = clone.callbacks.get_state()
     for _ in range(2):

@@ -10,9 +10,7 @@ from tests.steered_algorithm import SteeredAlgorithm
 
 def saver(kind, folder):
     every = {"every": 1} if kind is PeriodicCheckpoint else {"keep": 9}
-    algorithm = SteeredAlgorithm(kind(folder, **every))
-    algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
-    return algorithm
+    return SteeredAlgorithm(kind(folder, **every)).go_on(0)
 
 
 @pytest.mark.parametrize("kind", [PeriodicCheckpoint, BestCheckpoint])

@@ -172,12 +172,6 @@ def test_the_row_says_that_the_save_of_its_iteration_failed(is_saved_first, tmp_
 # ---- new runs and those that go on
 
 
-def restored(algorithm, iteration):
-    algorithm.training_iteration = iteration
-    algorithm.callbacks.fire("on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None)
-    return algorithm
-
-
 def test_a_loaded_checkpoint_drops_no_row_before_there_is_a_new_one(tmp_path):
     def loggers():
         sink = ResultLogger(Sink(), rows=tmp_path / "rows.jsonl")
@@ -188,7 +182,7 @@ def test_a_loaded_checkpoint_drops_no_row_before_there_is_a_new_one(tmp_path):
     flushed(algorithm)
     algorithm.is_stopped = True
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    algorithm = restored(SteeredAlgorithm(*loggers()), 2)
+    algorithm = SteeredAlgorithm(*loggers()).go_on(2)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
     algorithm.tell(mean=7.0)
     flushed(algorithm)
@@ -230,7 +224,7 @@ def test_a_logger_that_is_added_later_gets_all_rows(tmp_path):
     algorithm.tell_returns([1.0] * 3)
     algorithm.is_stopped = True
     loggers = JSONLinesLogger(tmp_path / "b.jsonl"), CSVLogger(tmp_path / "b.csv")
-    algorithm = restored(SteeredAlgorithm(*loggers), 3)
+    algorithm = SteeredAlgorithm(*loggers).go_on(3)
     algorithm.tell()
     flushed(algorithm)
     assert (tmp_path / "b.csv").read_text().count("\n") == 5

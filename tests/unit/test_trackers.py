@@ -207,10 +207,7 @@ def test_the_run_is_open_once_in_a_process(store, tmp_path):
     for number in (1, 2):
         algorithm = SteeredAlgorithm(TrackerLogger(Service(store), tmp_path / "t"))
         if number == 2:
-            algorithm.training_iteration = 1
-            algorithm.callbacks.fire(
-                "on_checkpoint_loaded", algorithm=algorithm, metrics_logger=None
-            )
+            algorithm.go_on(1)
         algorithm.tell()
         assert algorithm.first.flush(10)
         algorithm.is_stopped = True
@@ -277,10 +274,10 @@ def test_videos_are_sent_once_and_by_a_resumed_run_those_that_were_not(store, tm
 def test_checkpoints_are_sent_by_choice_and_one_that_is_gone_is_counted(store, tmp_path, caplog):
     def files_of(*artifacts):
         store.files.clear()
-        logger = TrackerLogger(
-            FilingService(store), tmp_path / f"t{len(artifacts)}", artifacts=artifacts
+        folder = tmp_path / f"t{len(artifacts)}"
+        algorithm = SteeredAlgorithm(
+            TrackerLogger(FilingService(store), folder, artifacts=artifacts)
         )
-        algorithm = SteeredAlgorithm(logger)
         for name in ("000001", "000002"):
             (tmp_path / "best" / name).mkdir(parents=True, exist_ok=True)
             algorithm.callbacks.fire(
@@ -329,24 +326,17 @@ def test_every_checkpoint_is_sent_the_last_one_too(
 
 
 def test_a_video_that_appears_while_the_last_checkpoint_is_saved_is_sent(store, tmp_path):
-    def record(**_):
-        recorded(tmp_path / "videos", "evaluation-0-0.mp4")
+    class Recording(RLlibCallback):
+        def on_checkpoint_saved(self, **_):
+            recorded(tmp_path / "videos", "evaluation-0-0.mp4")
 
     tracker = TrackerLogger(FilingService(store), tmp_path / "t", artifacts=["videos"])
-    listener = make_listener(record)
-    algorithm = SteeredAlgorithm(tracker, listener, PeriodicCheckpoint(tmp_path / "run", every=1))
+    algorithm = SteeredAlgorithm(tracker, Recording, PeriodicCheckpoint(tmp_path / "run", every=1))
     algorithm.first.sink.video_folders = [tmp_path / "videos"]
     algorithm.tell(done=True)
     assert algorithm.first.flush(10)
     assert [name for _, _, name, _ in store.files] == ["evaluation-0-0"]
     assert store.events == ["open", "close"]
-
-
-def make_listener(function):
-    """A callback that hears of saved checkpoints."""
-    return type("Listener", (RLlibCallback,), {
-        "on_checkpoint_saved": lambda _, **given: function(**given)
-    })  # fmt: skip
 
 
 def test_misuse_is_refused_at_once(store, tmp_path):
