@@ -11,6 +11,7 @@ from checkpoints import (
     CheckpointCorruptError,
     CheckpointError,
     CheckpointMismatchError,
+    CodeNotAllowedError,
     StateError,
     is_selected,
     pack_code,
@@ -208,8 +209,12 @@ def test_missing_and_unknown_components_are_named_and_nothing_changes(tmp_path):
     assert "set extra" not in plain.events
 
 
-def test_code_is_saved_beside_the_state_and_not_needed_for_it(tmp_path):
+def test_code_is_saved_beside_the_state_and_loaded_unasked_for_who_saved_it(tmp_path, request):
     path = Program(extra=True).save_to_path(tmp_path / "c")
+    assert read_code(path) == "config"
+    request.getfixturevalue("as_another_user")
+    with pytest.raises(CodeNotAllowedError):
+        read_code(path)
     Program(extra=True).restore_from_path(path)
     assert read_code(path, allow_code=True) == "config"
 
