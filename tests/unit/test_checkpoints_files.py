@@ -204,26 +204,26 @@ def test_damaged_file_is_named(tmp_path, name, damage):
             read(path)
 
 
-def counters(**changes):
+def counters_with(**changes):
     return lambda fields: fields["components"]["counters"].update(changes)
 
 
 MANIFEST_CHANGES = {
     "another folder": lambda m: m.update(folder=".."),
     "no folder": lambda m: m.update(folder=None),
-    "parent": counters(file="../counters.state"),
-    "hidden": counters(file=".x.state"),
-    "backslash": counters(file="..\\x.state"),
-    "no text": counters(file=1),
-    "code as component": counters(file="code.pkl"),
-    "shared file": counters(file="learner.optimizer.state"),
+    "parent": counters_with(file="../counters.state"),
+    "hidden": counters_with(file=".x.state"),
+    "backslash": counters_with(file="..\\x.state"),
+    "no text": counters_with(file=1),
+    "code as component": counters_with(file="code.pkl"),
+    "shared file": counters_with(file="learner.optimizer.state"),
     "other code file": lambda m: m.update(code={**m["components"]["counters"]}),
-    "negative size": counters(num_bytes=-1),
-    "float size": counters(num_bytes=1.5),
-    "huge size": counters(num_bytes=2**80),
-    "short hash": counters(sha256="00"),
-    "wrong hash": counters(sha256="0" * 64),
-    "extra entry": counters(mode=1),
+    "negative size": counters_with(num_bytes=-1),
+    "float size": counters_with(num_bytes=1.5),
+    "huge size": counters_with(num_bytes=2**80),
+    "short hash": counters_with(sha256="00"),
+    "wrong hash": counters_with(sha256="0" * 64),
+    "extra entry": counters_with(mode=1),
     "no entry": lambda m: m["components"].update(counters=None),
     "bad name": lambda m: m["components"].update({"a//b": m["components"].pop("counters")}),
     "no components": lambda m: m.pop("components"),

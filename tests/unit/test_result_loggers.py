@@ -24,6 +24,7 @@ from callbacks.ready_made import result_loggers
 from callbacks.ready_made.metric_values import NUM_FAILED_SAVES, NUM_LOST_ROWS
 from callbacks.ready_made.result_loggers import close_loggers
 from tests.steered_algorithm import SteeredAlgorithm
+from tests.unit.test_trackers import Service, Store
 from trainer_toolkit.files import PathLock
 
 REPORT = "training_iteration\n1\n2\n"
@@ -359,7 +360,8 @@ def test_loggers_share_rows_and_refuse_to_share_anything_else(tmp_path):
     refused(JSONLinesLogger(path), CSVLogger(tmp_path / "x" / ".." / "results"))
     refused(CSVLogger(path), CSVLogger(path))
     refused(ResultLogger(Sink(), rows=path), ResultLogger(Sink(), rows=path))
-    refused(TrackerLogger(Service(), tmp_path / "t"), TrackerLogger(Service(), tmp_path / "t"))
+    service = Service(Store())
+    refused(TrackerLogger(service, tmp_path / "t"), TrackerLogger(service, tmp_path / "t"))
     table, lines = CSVLogger(tmp_path / "a.csv"), JSONLinesLogger(tmp_path / "a.jsonl")
     algorithm = SteeredAlgorithm(table, lines, ResultLogger(Sink(), rows=tmp_path / "a.jsonl"))
     algorithm.tell_returns([1.0] * 2)
@@ -367,15 +369,6 @@ def test_loggers_share_rows_and_refuse_to_share_anything_else(tmp_path):
     flushed(algorithm)
     assert files(tmp_path / "a") == ["a.Sink.bookmark", "a.csv", "a.csv.bookmark", "a.jsonl"]
     assert CSVLogger(tmp_path / "a.jsonl").rows_path == tmp_path / "a.jsonl.rows"
-
-
-class Service:
-    def open_run(self, run_id, facts):
-        return run_id
-
-    def log_row(self, run, row, step): ...
-
-    def close_run(self, run, *, failed): ...
 
 
 def test_the_second_of_two_algorithms_that_write_to_one_file_is_refused(path):
