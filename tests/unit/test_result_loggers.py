@@ -332,7 +332,7 @@ def test_stop_waits_only_a_while_for_a_sink_that_hangs(tmp_path, monkeypatch):
 # ---- whose a file is
 
 
-@pytest.mark.parametrize("path", [None, 5, "", ".", b"results.csv"])
+@pytest.mark.parametrize("path", [5, "", "."])
 def test_a_path_that_cannot_be_one_is_refused_when_configured(path):
     with pytest.raises(CallbackConfigError, match=r"CSVLogger got .*expected the path of a file"):
         CSVLogger(path)
