@@ -59,6 +59,12 @@ class SteeredAlgorithm:
         """An iteration for each mean return."""
         return [self.tell(mean=value) for value in values]
 
+    def go_on(self, iteration):
+        """As after a checkpoint of this iteration was loaded; returns itself."""
+        self.training_iteration = iteration
+        self.callbacks.fire("on_checkpoint_loaded", algorithm=self, metrics_logger=self.metrics)
+        return self
+
     def after_train_result(self, function, *, phase=None):
         self._waiting.add(function, phase)
 

@@ -6,10 +6,6 @@ from callbacks import EVENTS, RLlibCallback
 from callbacks.events import signature_text, unknown_event_text
 
 
-class Module:
-    """Stands for a single module."""
-
-
 class MultiModule:
     """Has keys and items by id, like a multi-agent module, but is no Mapping."""
 
@@ -95,7 +91,6 @@ def test_documented_arguments_are_those_of_the_new_api():
         ("on_episode_step", "worker", "env_runner"),
         ("on_episode_step", "base_env", "env"),
         ("on_sample_end", "worker", "env_runner"),
-        ("on_environment_created", "worker", "env_runner"),
         ("on_env_runners_recreated", "worker_set", "env_runner_group"),
         ("on_env_runners_recreated", "worker_ids", "env_runner_indices"),
         ("on_workers_recreated", "env_runner_group", "worker_set"),
@@ -114,14 +109,8 @@ def test_renamed_arguments_are_the_same_object(event, old, new):
     assert EVENTS[event].old_arguments[old]({new: value}) is value
 
 
-def test_policies_hold_a_single_module_under_its_default_id():
-    module = Module()
-    policies = EVENTS["on_episode_end"].old_arguments["policies"]({"rl_module": module})
-    assert policies == {"default_policy": module}
-
-
 def test_policies_hold_every_module_of_a_multi_module():
-    modules = {"a": Module(), "b": Module()}
+    modules = {"a": object(), "b": object()}
     derive = EVENTS["on_episode_end"].old_arguments["policies"]
     assert derive({"rl_module": MultiModule(modules)}) == modules
     assert derive({"rl_module": modules}) == modules
@@ -129,12 +118,8 @@ def test_policies_hold_every_module_of_a_multi_module():
 
 @pytest.mark.parametrize("original", [("p", "module", "before"), ("module", "before")])
 def test_info_of_the_oldest_trajectory_callbacks_is_rebuilt(original):
-    arguments = {
-        "episode": "e",
-        "agent_id": 7,
-        "postprocessed_batch": "after",
-        "original_batches": {7: original},
-    }
+    arguments = {"episode": "e", "agent_id": 7, "original_batches": {7: original}}
+    arguments["postprocessed_batch"] = "after"
     info = EVENTS["on_postprocess_trajectory"].old_arguments["info"](arguments)
     assert info["pre_batch"] == ("module", "before")
     assert info["post_batch"] == "after"

@@ -30,14 +30,14 @@ def with_method(name, method):
     return type("Mine", (RLlibCallback,), {name: method})
 
 
-async def asynchronous(**kwargs): ...
+async def asynchronous(*args, **kwargs): ...
 
 
 async def asynchronous_generator(**kwargs):
     yield 1
 
 
-def generator(**kwargs):
+def generator(*args, **kwargs):
     yield 1
 
 
@@ -58,13 +58,8 @@ def problem_of(classes=None, **functions):
         ("on_episodes_end", "on_episode_end"),
         ("onEpisodeEnd", "on_episode_end"),
         ("OnEpisodeEnd", "on_episode_end"),
-        ("onEpisodesEnd", "on_episode_end"),
-        ("on_Episode_End", "on_episode_end"),
-        ("onepisode_end", "on_episode_end"),
         ("on__sample_end", "on_sample_end"),
-        ("on_trainresult", "on_train_result"),
         ("on_postprocess_traj", "on_postprocess_trajectory"),
-        ("on_learn_batch", "on_learn_on_batch"),
         ("on_trian_result", "on_train_result"),
     ],
 )
@@ -85,11 +80,7 @@ def test_other_methods_may_have_any_name(name):
 
 
 def test_a_method_without_self_is_told_so():
-    def no_parameters(): ...
-    def by_name_only(*, episode): ...
-    def all_by_name(**kwargs): ...
-
-    for method in (no_parameters, by_name_only, all_by_name):
+    for method in (lambda: None, lambda *, episode: None, lambda **kwargs: None):
         cls = with_method("on_episode_end", method)
         for given in (cls, cls()):
             text = problem_of(given)
@@ -97,13 +88,14 @@ def test_a_method_without_self_is_told_so():
             assert "def on_episode_end(self, *, episode, **kwargs)" in text
 
 
-@pytest.mark.parametrize("name", ["episode", "worker"])
-def test_an_argument_in_the_place_of_self_is_told_so(name):
-    namespace = {}
-    exec(f"def method({name}, **kwargs): ...", namespace)
-    cls = with_method("on_episode_end", namespace["method"])
-    assert f"has `{name}` where `self` is expected" in problem_of(cls)
-    assert f"has `{name}` where `self` is expected" in problem_of(cls())
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("episode", lambda episode, **kwargs: None), ("worker", lambda worker, **kwargs: None)],
+)
+def test_an_argument_in_the_place_of_self_is_told_so(name, method):
+    cls = with_method("on_episode_end", method)
+    for given in (cls, cls()):
+        assert f"has `{name}` where `self` is expected" in problem_of(given)
 
 
 def test_self_may_have_another_name_or_be_part_of_the_rest():
@@ -111,9 +103,10 @@ def test_self_may_have_another_name_or_be_part_of_the_rest():
         assert CallbackSpec(with_method("on_episode_end", method))
 
 
-@pytest.mark.parametrize("value", ["later", 3, {"a": 1}])
-def test_an_event_method_that_cannot_be_called_is_named(value):
-    assert "expected a method for the event" in problem_of(with_method("on_sample_end", value))
+def test_an_event_method_that_cannot_be_called_is_named():
+    problem = problem_of(with_method("on_sample_end", "later"))
+    assert "Mine.on_sample_end is the string 'later'" in problem
+    assert "expected a method for the event" in problem
 
 
 def test_none_switches_an_inherited_method_off():
@@ -147,16 +140,10 @@ def test_what_a_call_would_not_run_is_refused(function, word):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, staticmethod, classmethod])
 @pytest.mark.parametrize(
-    ("name", "word"), [("asynchronous", "`async`"), ("generator", "a generator")]
+    ("method", "word"), [(asynchronous, "`async`"), (generator, "a generator")]
 )
-def test_so_are_methods_of_this_kind(wrap, name, word):
-    async def asynchronous(*args, **kwargs): ...
-
-    def generator(*args, **kwargs):
-        yield 1
-
-    methods = {"asynchronous": asynchronous, "generator": generator}
-    cls = with_method("on_train_result", wrap(methods[name]))
+def test_so_are_methods_of_this_kind(wrap, method, word):
+    cls = with_method("on_train_result", wrap(method))
     for given in (cls, cls()):
         assert word in problem_of(given)
 
@@ -256,17 +243,16 @@ def test_classes_and_functions_may_be_given_in_calls_of_their_own():
     assert not config.callbacks(None, on_sample_end=None).callback_spec()
 
 
-@pytest.mark.parametrize("name", ["on_episode_ends", "onEpisodeEnd", "on_episodes_end"])
-def test_an_unknown_event_is_refused_with_the_nearest_name(name):
+def test_an_unknown_event_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownSettingError, match="on_episode_end`"):
-        base().callbacks(**{name: lambda: None})
+        base().callbacks(onEpisodeEnd=lambda: None)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ("my.Callbacks", ["the string 'my.Callbacks'", "import the class"]),
-        (with_method("on_episode_end", asynchronous), ["`self`"]),
+        (with_method("on_episode_end", lambda **kwargs: None), ["`self`"]),
     ],
 )
 def test_what_is_wrong_is_told_by_validate(given, words):

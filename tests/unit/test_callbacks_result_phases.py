@@ -1,8 +1,5 @@
 """What waits for a complete result is called phase by phase."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pytest
 
 from callbacks.chain import RESULT_PHASES, ResultPhases
@@ -37,75 +34,29 @@ def test_a_function_that_another_one_adds_comes_in_the_next_phase():
     assert calls == ["saved 1", "third 1", "saved last 1", "reported 1"]
 
 
-class Queue:
-    """What waited before there were phases: one queue, which grows while it is gone through."""
-
-    def __init__(self):
-        self._waiting = []
-
-    def add(self, function):
-        self._waiting.append(function)
-
-    def run(self, result):
-        for function in self._waiting:
-            function(result)
-
-
-Tree = Sequence["Tree"]
-"""A function: those that it adds, without a phase."""
-
-NUM_DEFERRALS = {"save": 1, "save_last": 2, "report": 3}
-"""How often each phase's ready-made callbacks added one another before there were phases."""
-
-
-def called(waiting, given):
-    """The names of functions in the order of the calls.
-
-    Args:
-        waiting: calls them.
-        given: what callbacks add, one entry each: a tree, or the phase that it is for.
-    """
-    calls = []
+def test_without_a_phase_all_is_in_the_order_of_a_single_queue():
+    calls, waiting = [], ResultPhases()
 
     def grown(name, tree):
+        """Adds, when it is called, a function for each branch of the tree."""
+
         def call(_):
             calls.append(name)
-            for index, child in enumerate(tree):
-                waiting.add(grown(f"{name}.{index}", child))
+            for index, branch in enumerate(tree):
+                waiting.add(grown(f"{name}.{index}", branch))
 
         return call
 
-    def deferred(name, times):
-        if not times:
-            return lambda _: calls.append(name)
-        return lambda _: waiting.add(deferred(name, times - 1))
-
-    for index, one in enumerate(given):
-        name = f"{index}"
-        if not isinstance(one, str):
-            waiting.add(grown(name, one))
-        elif isinstance(waiting, ResultPhases):
-            waiting.add(deferred(name, 0), one)
-        else:
-            waiting.add(deferred(name, NUM_DEFERRALS[one]))
+    waiting.add(grown("a", [[[]], []]))
+    waiting.add(_noting(calls, "reported"), "report")
+    waiting.add(_noting(calls, "saved"), "save")
+    waiting.add(_noting(calls, "saved last"), "save_last")
+    waiting.add(grown("b", [[[[]]]]))
     waiting.run(1)
-    return calls
-
-
-def test_without_a_phase_all_is_in_the_order_of_a_single_queue():
-    twice = [[[]]]
-    before_and_after = called(ResultPhases(), [twice, "save", twice])
-    assert before_and_after == ["0", "2", "0.0", "1", "2.0", "0.0.0", "2.0.0"]
-    rng = np.random.default_rng(0)
-
-    def tree(depth):
-        return [tree(depth - 1) for _ in range(rng.integers(3))] if depth else []
-
-    for _ in range(100):
-        given = [
-            tree(5) if rng.random() < 0.6 else str(rng.choice([*NUM_DEFERRALS])) for _ in range(5)
-        ]
-        assert called(ResultPhases(), given) == called(Queue(), given), given
+    assert calls == [
+        *("a", "b", "a.0", "a.1", "saved 1", "b.0", "a.0.0"),
+        *("saved last 1", "b.0.0", "reported 1", "b.0.0.0"),
+    ]
 
 
 def test_what_is_added_in_the_last_phase_still_runs():

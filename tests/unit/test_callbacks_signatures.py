@@ -37,41 +37,24 @@ def _fire(callback, event=EVENT, **fired):
     return listener_for(callback, event)(**(fired or FIRED))
 
 
-def test_a_function_gets_just_the_arguments_it_names():
-    assert _fire(lambda result: result) == "R"
-    assert _fire(lambda result, algorithm: (algorithm, result)) == ("A", "R")
-    assert _fire(lambda: "nothing") == "nothing"
-
-
-def test_a_function_with_kwargs_gets_exactly_the_documented_arguments():
-    assert _fire(lambda **kw: kw) == FIRED
-    assert _fire(lambda result, **kw: (result, kw)) == (
-        "R",
-        {"algorithm": "A", "metrics_logger": "M"},
-    )
-
-
-def test_old_names_are_given_only_to_those_who_name_them():
-    assert _fire(lambda trainer: trainer) == "A"
-    assert _fire(lambda trainer, **kw: (trainer, kw)) == ("A", FIRED)
-    assert _fire(lambda trainer, result: (trainer, result)) == ("A", "R")
-    assert _fire(lambda trainer=None, **kw: trainer) == "A"
-
-
-def test_all_old_names_of_an_episode_event_are_derived():
-    fired = {name: name.upper() for name in EVENTS["on_episode_end"].arguments}
-    got = _fire(
-        lambda *, episode, worker, base_env, policies, env_index: (
-            episode, worker, base_env, policies, env_index,
-        ),
-        "on_episode_end",
-        **fired,
-    )  # fmt: skip
-    assert got == ("EPISODE", "ENV_RUNNER", "ENV", {"default_policy": "RL_MODULE"}, "ENV_INDEX")
-
-
-def test_parameters_of_the_users_own_with_defaults_keep_them():
-    assert _fire(lambda result, times=3: (result, times)) == ("R", 3)
+@pytest.mark.parametrize(
+    ("callback", "given"),
+    [
+        (lambda result: result, "R"),
+        (lambda result, algorithm: (algorithm, result), ("A", "R")),
+        (lambda: "nothing", "nothing"),
+        (lambda **kw: kw, FIRED),
+        (lambda result, **kw: (result, kw), ("R", {"algorithm": "A", "metrics_logger": "M"})),
+        # Old names are given to those alone who name them.
+        (lambda trainer: trainer, "A"),
+        (lambda trainer, **kw: (trainer, kw), ("A", FIRED)),
+        (lambda trainer, result: (trainer, result), ("A", "R")),
+        (lambda trainer=None, **kw: trainer, "A"),
+        (lambda result, times=3: (result, times), ("R", 3)),  # a parameter of the user's own
+    ],
+)
+def test_a_function_gets_just_the_arguments_it_names(callback, given):
+    assert _fire(callback) == given
 
 
 def test_a_callable_that_takes_everything_is_not_wrapped():
@@ -120,8 +103,6 @@ def test_static_and_class_methods_are_understood():
         (lambda banana, **kwargs: None, ["requires `banana`", "on_train_result(*, algorithm"]),
         (lambda result, /: None, ["`result` by position only", "remove the `/`"]),
         (lambda *args: None, ["by position only", "lambda **kwargs"]),
-        (print, ["lambda **kwargs"]),
-        ({}.update, ["lambda **kwargs"]),
         ([].append, ["by position only"]),
         (dict, ["lambda **kwargs"]),
     ],

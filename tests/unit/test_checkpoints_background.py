@@ -4,8 +4,6 @@ import copy
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -23,10 +21,9 @@ from checkpoints import (
     verify,
 )
 from tests.saved_files import files_of
+from tests.scripts import run_script
 from tests.slow_disk import SlowDisk
 from trainer.testing.processes import wait_until
-
-ROOT = Path(__file__).parents[2]
 
 
 class Weights(Checkpointable):
@@ -75,14 +72,6 @@ def test_the_state_of_the_call_is_saved_while_the_object_goes_on(tmp_path, disk)
     both = [(files_of(tmp_path / name) / "state.state").read_bytes() for name in weights.saved]
     assert both[0] == both[1]
     assert saved_value(tmp_path / "background") == 1.0
-
-
-def test_without_a_place_a_temporary_one_is_taken(disk):
-    disk.open()
-    weights = Weights(3.0)
-    path = Path(weights.save_to_path(background=True))
-    weights.finish_saving()
-    assert saved_value(path) == 3.0
 
 
 @pytest.mark.parametrize("background", [True, False])
@@ -287,13 +276,7 @@ print("end of the program", flush=True)
 def test_the_end_of_the_program_waits_and_tells_what_failed(tmp_path):
     (tmp_path / "file").touch()
     paths = [str(tmp_path / "c"), str(tmp_path / "file" / "c")]
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDS_WHILE_SAVING, *paths],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = run_script(ENDS_WHILE_SAVING, *paths)
     assert ended.stdout == "end of the program\n"
     assert ended.stderr.count("was being saved in the background, and that failed") == 1
     assert paths[1] in ended.stderr

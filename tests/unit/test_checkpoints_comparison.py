@@ -78,19 +78,20 @@ def test_differences_of_arrays(first, second, text, max_abs):
     assert list(differences(first, first.copy(order="A"))) == []
 
 
+def written(path, **options):
+    return write_checkpoint(path, **{"components": {"a": 1}, "metadata": {}, **options})
+
+
 def test_checkpoints_are_compared_component_by_component(tmp_path):
     same = {"a": np.ones(2)}
-    first = write_checkpoint(
-        tmp_path / "first",
-        components={"same": same, "other": {"x": 1}, "gone": 1},
-        metadata={"it": 1},
-        code=pack_code(1),
-    )
-    second = write_checkpoint(
-        tmp_path / "second",
-        components={"same": same, "other": {"x": 2}, "new": 2},
-        metadata={"it": 2},
-        code=pack_code(2),
+    first, second = (
+        written(
+            tmp_path / name,
+            components={"same": same, "other": {"x": number}, name: number},
+            metadata={"it": number},
+            code=pack_code(number),
+        )
+        for number, name in ((1, "gone"), (2, "new"))
     )
     found = diff_checkpoints(first, second)
     assert {name: part.status for name, part in found.components.items()} == {
@@ -106,34 +107,17 @@ def test_checkpoints_are_compared_component_by_component(tmp_path):
     assert not found.is_equal
 
 
-def test_metadata_alone_do_not_make_a_difference(tmp_path):
-    paths = [
-        write_checkpoint(tmp_path / str(time), components={"a": 1}, metadata={"time": time})
-        for time in (1, 2)
-    ]
+def test_metadata_and_pickled_code_alone_make_no_difference(tmp_path):
+    paths = [written(tmp_path / f"{n}", metadata={"n": n}, code=pack_code(n)) for n in (1, 2)]
     found = diff_checkpoints(*paths)
     assert found.is_equal
-    assert found.metadata == (Difference("time", "1 -> 2", 1.0),)
-
-
-def test_pickled_code_alone_does_not_make_a_difference(tmp_path):
-    paths = [
-        write_checkpoint(
-            tmp_path / str(value), components={"a": 1}, metadata={}, code=pack_code(value)
-        )
-        for value in (1, 2)
-    ]
-    found = diff_checkpoints(*paths)
+    assert found.metadata == (Difference("n", "1 -> 2", 1.0),)
     assert found.components["code.pkl"].status == "differs"
-    assert found.is_equal
 
 
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_a_damaged_checkpoint_is_not_called_equal(damaged, tmp_path):
-    paths = [
-        write_checkpoint(tmp_path / str(number), components={"a": 1}, metadata={})
-        for number in range(2)
-    ]
+    paths = [written(tmp_path / f"{number}") for number in range(2)]
     file = files_of(paths[damaged]) / "a.state"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointCorruptError, match="was altered"):
@@ -141,10 +125,5 @@ def test_a_damaged_checkpoint_is_not_called_equal(damaged, tmp_path):
 
 
 def test_equal_bytes_of_another_state_version_differ(tmp_path):
-    paths = [
-        write_checkpoint(
-            tmp_path / str(version), components={"a": 1}, metadata={}, state_versions={"a": version}
-        )
-        for version in (1, 2)
-    ]
+    paths = [written(tmp_path / f"{number}", state_versions={"a": number}) for number in (1, 2)]
     assert diff_checkpoints(*paths).components["a"].differences[0].text == "state version 1 -> 2"

@@ -49,13 +49,13 @@ def save(path, **options):
 
 def rewrite_manifest(path, change):
     """Change the manifest as an attacker would: with a checksum that fits."""
-    manifest = read_manifest(path)
-    text = json.loads(manifest.to_json())
-    change(text)
-    text.pop("checksum")
-    from_json = json.dumps(text, indent=1) + "\n"
-    checksum = hashlib.sha256(from_json.encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps({**text, "checksum": checksum}, indent=1) + "\n")
+    file = path / "manifest.json"
+    fields = json.loads(file.read_text())
+    fields.pop("checksum")
+    change(fields)
+    text = json.dumps(fields, indent=1) + "\n"
+    fields["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+    file.write_text(json.dumps(fields, indent=1) + "\n")
 
 
 class Bomb:
@@ -82,15 +82,6 @@ def test_components_return_in_order_with_types_and_bytes(tmp_path):
     assert verify(tmp_path / "c") == contents.manifest == read_manifest(tmp_path / "c")
 
 
-def test_saving_what_was_restored_gives_the_same_files(tmp_path):
-    first = save(tmp_path / "a")
-    second = save(tmp_path / "b", components=read_checkpoint(first).components)
-    for name in STATES:
-        file = file_name(name)
-        assert (files_of(first) / file).read_bytes() == (files_of(second) / file).read_bytes()
-    assert read_manifest(first).components == read_manifest(second).components
-
-
 def test_manifest_names_versions_time_sizes_and_hashes(tmp_path):
     path = save(tmp_path / "c", code=b"x")
     fields = json.loads((path / "manifest.json").read_text())
@@ -105,24 +96,14 @@ def test_manifest_names_versions_time_sizes_and_hashes(tmp_path):
 
 def test_partial_read_selects_by_prefix_and_names_what_is_unknown(tmp_path):
     path = save(tmp_path / "c")
-    assert list(read_checkpoint(path, "learner").components) == [
-        "learner/rl_module",
-        "learner/optimizer",
-    ]
-    assert list(read_checkpoint(path, {"counters", "learner/optimizer"}).components) == [
-        "learner/optimizer",
-        "counters",
-    ]
+    module, optimizer, counters = STATES
+    assert list(read_checkpoint(path, {counters, optimizer}).components) == [optimizer, counters]
+    (files_of(path) / "counters.state").unlink()  # the files of others are not looked at
+    assert list(read_checkpoint(path, "learner").components) == [module, optimizer]
     with pytest.raises(CheckpointMismatchError, match="did you mean 'learner'"):
         read_checkpoint(path, "lerner")
     with pytest.raises(CheckpointMismatchError, match="no component 'learn'"):
         read_checkpoint(path, "learn")
-
-
-def test_partial_read_does_not_need_the_other_files(tmp_path):
-    path = save(tmp_path / "c")
-    (files_of(path) / "counters.state").unlink()
-    assert list(read_checkpoint(path, "learner/rl_module").components) == ["learner/rl_module"]
 
 
 def test_paths_may_be_text_relative_or_in_the_home_directory(tmp_path, monkeypatch):
@@ -150,13 +131,6 @@ def test_names_with_strange_characters_round_trip(tmp_path):
     assert read_checkpoint(save(tmp_path / "c", components=states)).components == states
 
 
-@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a\nb", 3])
-def test_names_that_are_no_paths_are_refused_before_writing(tmp_path, name):
-    with pytest.raises(StateError, match=r"Rename|Use text"):
-        save(tmp_path / "c", components={name: 1})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_metadata_that_is_not_finite_becomes_null(tmp_path):
     metadata = {"nan": float("nan"), "inf": [float("-inf")], "one": np.float32(1), "t": (1, "é")}
     path = save(tmp_path / "c", metadata=metadata)
@@ -164,16 +138,23 @@ def test_metadata_that_is_not_finite_becomes_null(tmp_path):
     assert "NaN" not in (path / "manifest.json").read_text()
 
 
-@pytest.mark.parametrize("metadata", [{"a": {"b": object()}}, {1: 2}, {"a": b"x"}, {"a": 2**2000}])
-def test_metadata_that_is_not_json_is_refused_before_writing(tmp_path, metadata):
-    with pytest.raises(StateError, match="metadata"):
-        save(tmp_path / "c", metadata=metadata)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_state_error_names_component_and_place_and_leaves_no_trace(tmp_path):
-    with pytest.raises(StateError, match=r"^components\['learner/x'\]\['f'\]: "):
-        save(tmp_path / "new" / "c", components={"learner/x": {"f": print}})
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"components": {"": 1}}, "Use text"),
+        ({"components": {"/a": 1}}, "Rename"),
+        ({"components": {"a//b": 1}}, "Rename"),
+        ({"components": {"a\nb": 1}}, "Rename"),
+        ({"components": {3: 1}}, "Use text"),
+        ({"components": {"learner/x": {"f": print}}}, r"^components\['learner/x'\]\['f'\]: "),
+        ({"metadata": {"a": {"b": print}}}, "metadata"),
+        ({"metadata": {1: 2}}, "metadata"),
+        ({"metadata": {"a": 2**2000}}, "metadata"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_before_writing(tmp_path, options, words):
+    with pytest.raises(StateError, match=words):
+        save(tmp_path / "new" / "c", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,34 +204,26 @@ def test_damaged_file_is_named(tmp_path, name, damage):
             read(path)
 
 
-def test_swapped_files_are_noticed(tmp_path):
-    path = save(tmp_path / "c", components={"a": 1, "b": 2})
-    (files_of(path) / "a.state").rename(path / "x")
-    (files_of(path) / "b.state").rename(files_of(path) / "a.state")
-    (path / "x").rename(files_of(path) / "b.state")
-    with pytest.raises(CheckpointCorruptError, match=r"a\.state was altered"):
-        read_checkpoint(path)
+def counters_with(**changes):
+    return lambda fields: fields["components"]["counters"].update(changes)
 
 
 MANIFEST_CHANGES = {
     "another folder": lambda m: m.update(folder=".."),
-    "a folder elsewhere": lambda m: m.update(folder="/etc"),
     "no folder": lambda m: m.update(folder=None),
-    "parent": lambda m: m["components"]["counters"].update(file="../counters.state"),
-    "absolute": lambda m: m["components"]["counters"].update(file="/etc/x.state"),
-    "hidden": lambda m: m["components"]["counters"].update(file=".x.state"),
-    "backslash": lambda m: m["components"]["counters"].update(file="..\\x.state"),
-    "null byte": lambda m: m["components"]["counters"].update(file="a\0.state"),
-    "no text": lambda m: m["components"]["counters"].update(file=1),
-    "code as component": lambda m: m["components"]["counters"].update(file="code.pkl"),
-    "shared file": lambda m: m["components"]["counters"].update(file="learner.optimizer.state"),
+    "parent": counters_with(file="../counters.state"),
+    "hidden": counters_with(file=".x.state"),
+    "backslash": counters_with(file="..\\x.state"),
+    "no text": counters_with(file=1),
+    "code as component": counters_with(file="code.pkl"),
+    "shared file": counters_with(file="learner.optimizer.state"),
     "other code file": lambda m: m.update(code={**m["components"]["counters"]}),
-    "negative size": lambda m: m["components"]["counters"].update(num_bytes=-1),
-    "float size": lambda m: m["components"]["counters"].update(num_bytes=1.5),
-    "huge size": lambda m: m["components"]["counters"].update(num_bytes=2**80),
-    "short hash": lambda m: m["components"]["counters"].update(sha256="00"),
-    "wrong hash": lambda m: m["components"]["counters"].update(sha256="0" * 64),
-    "extra entry": lambda m: m["components"]["counters"].update(mode=1),
+    "negative size": counters_with(num_bytes=-1),
+    "float size": counters_with(num_bytes=1.5),
+    "huge size": counters_with(num_bytes=2**80),
+    "short hash": counters_with(sha256="00"),
+    "wrong hash": counters_with(sha256="0" * 64),
+    "extra entry": counters_with(mode=1),
     "no entry": lambda m: m["components"].update(counters=None),
     "bad name": lambda m: m["components"].update({"a//b": m["components"].pop("counters")}),
     "no components": lambda m: m.pop("components"),
@@ -292,10 +265,8 @@ def test_text_that_is_no_manifest_is_refused(text):
 
 def test_newer_format_is_named_before_any_payload_is_read(tmp_path):
     path = save(tmp_path / "c")
-    text = (
-        (path / "manifest.json").read_text().replace('"format_version": 1', '"format_version": 2')
-    )
-    (path / "manifest.json").write_text(text)
+    file = path / "manifest.json"
+    file.write_text(file.read_text().replace('"format_version": 1', '"format_version": 2'))
     for file in files_of(path).glob("*.state"):
         file.write_bytes(b"something from the future")
     for read in (read_checkpoint, read_manifest, verify):
@@ -468,6 +439,3 @@ def test_code_that_cannot_be_pickled_or_loaded_is_named(tmp_path):
         read_code(save(tmp_path / "c", code=broken), allow_code=True)
     with pytest.raises(StateError, match="pack_code"):
         save(tmp_path / "d", code=print)
-
-
-# --- errors and public names ---------------------------------------------------------------------

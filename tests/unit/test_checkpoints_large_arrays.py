@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import threading
 from pathlib import Path
@@ -183,25 +182,13 @@ def test_damaged_array_file_is_named(tmp_path, damage, mapped):
     assert list(read_checkpoint(path, "c").components) == ["c"]  # it is not looked at
 
 
-def test_swapped_array_files_are_refused(tmp_path):
-    path = save(tmp_path / "c", components={"a": {"x": np.zeros(4), "y": np.ones(4)}})
-    (files_of(path) / "a.0.array").rename(path / "x")
-    (files_of(path) / "a.1.array").rename(files_of(path) / "a.0.array")
-    (path / "x").rename(files_of(path) / "a.1.array")
-    with pytest.raises(CheckpointCorruptError, match=r"a\.0\.array was altered"):
-        read_checkpoint(path)
-
-
 def entries(change):
     return lambda fields: change(fields["components"]["c"]["arrays"])
 
 
 CHANGES = {
     "parent": entries(lambda arrays: arrays[0].update(file="../c.0.array")),
-    "absolute": entries(lambda arrays: arrays[0].update(file="/etc/c.0.array")),
-    "of another": entries(lambda arrays: arrays[0].update(file="a.b.0.array")),
     "other number": entries(lambda arrays: arrays[0].update(file="c.1.array")),
-    "a component": entries(lambda arrays: arrays[0].update(file="c.state")),
     "twice": entries(lambda arrays: arrays.append(arrays[0])),
     "none": entries(lambda arrays: arrays.clear()),
     "no list": lambda fields: fields["components"]["c"].update(arrays={}),
@@ -303,14 +290,15 @@ def test_a_file_cut_while_it_is_read_is_an_error(tmp_path, monkeypatch):
 
 
 class Owner(Checkpointable):
-    """What has a replay buffer, and fails on demand after everything was set."""
+    """What has a replay buffer (or other part), and fails on demand after everything was set."""
 
-    def __init__(self, buffer):
+    def __init__(self, buffer, name="replay_buffer"):
         self.buffer = buffer
+        self.name = name
         self.error = None
 
     def get_checkpointable_components(self):
-        return [("replay_buffer", self.buffer)]
+        return [(self.name, self.buffer)]
 
     def set_state(self, state):
         super().set_state(state)
@@ -479,53 +467,25 @@ class Samples:
         return self.made[-1]
 
 
-class Program(Checkpointable):
-    def __init__(self):
-        self.samples = Samples()
-        self.count = 0
-
-    def get_checkpointable_components(self):
-        return [("deep", _Folder(self.samples))]
-
-    def get_state(self, components=None, *, not_components=None):
-        return {
-            **super().get_state(components, not_components=not_components),
-            "count": self.count,
-        }
-
-    def set_state(self, state):
-        super().set_state(state)
-        self.count = state.get("count", self.count)
-        if self.count < 0:
-            raise ValueError("negative")
-
-
-class _Folder(Checkpointable):
-    def __init__(self, samples):
-        self._samples = samples
-
-    def get_checkpointable_components(self):
-        return [("samples", self._samples)]
-
-
 def test_parts_of_other_programs_can_have_large_arrays(tmp_path):
-    program = Program()
-    program.samples.values[:] = 7
-    path = program.save_to_path(tmp_path / "c")
-    assert json.loads((Path(path) / "manifest.json").read_text())["components"]["deep/samples"][
-        "arrays"
-    ]
-    fresh = Program()
+    def program():
+        samples = Samples()
+        return samples, Owner(Owner(samples, "samples"), "deep")
+
+    saved, owner = program()
+    saved.values[:] = 7
+    path = owner.save_to_path(tmp_path / "c")
+    assert read_manifest(path).components["deep/samples"].arrays
+    samples, fresh = program()
     fresh.restore_from_path(path)
-    assert fresh.samples.values is fresh.samples.made[0]
-    assert fresh.samples.values.sum() == 7 * 2**18
-    program.count = -1
-    program.samples.values[:] = 8
-    program.save_to_path(path)
-    kept = fresh.samples.values
-    with pytest.raises(CheckpointMismatchError, match="negative"):
+    assert samples.values is samples.made[0]
+    assert samples.values.sum() == 7 * 2**18
+    saved.values[:] = 8
+    owner.save_to_path(path)
+    kept, fresh.error = samples.values, ValueError("no")
+    with pytest.raises(CheckpointMismatchError):
         fresh.restore_from_path(path)
-    assert fresh.samples.values is kept
-    assert fresh.count == 0
+    assert samples.values is kept
+    fresh.error = None
     fresh.restore_from_path(path, component="deep")
-    assert fresh.samples.values.sum() == 8 * 2**18
+    assert samples.values.sum() == 8 * 2**18

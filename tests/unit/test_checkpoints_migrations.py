@@ -1,9 +1,5 @@
 """Checkpoints of earlier versions are brought up to the present, those of later ones refused."""
 
-import hashlib
-import json
-import logging
-
 import pytest
 
 from checkpoints import (
@@ -19,6 +15,7 @@ from checkpoints import (
 from checkpoints import manifest as manifest_module
 from checkpoints.manifest import FORMAT_MIGRATIONS
 from tests.saved_files import files_of
+from tests.unit.test_checkpoints_files import rewrite_manifest
 
 
 class Counter(Checkpointable):
@@ -85,11 +82,8 @@ def test_parts_bring_their_own_migrations(tmp_path):
     pair = Pair.from_checkpoint(saved(tmp_path / "old", old, right=3))
     assert (pair.left.count, pair.right.name, pair.total) == (1, "r", 3)
     entries = read_manifest(pair.save_to_path(tmp_path / "new")).components
-    assert {name: entry.state_version for name, entry in entries.items()} == {
-        "left": 3,
-        "right": 3,
-        "total": 2,
-    }
+    versions = {name: entry.state_version for name, entry in entries.items()}
+    assert versions == {"left": 3, "right": 3, "total": 2}
     again = Pair.from_checkpoint(tmp_path / "new")
     assert again.get_state() == pair.get_state()
     again.left.count = 9
@@ -117,23 +111,12 @@ def test_a_migration_that_fails_is_named_and_changes_nothing(tmp_path):
     assert counter.get_state() == {"count": 0, "name": "new"}
 
 
-@pytest.mark.parametrize("version", [0, 1, -2, True, "2", None, 2.0])
+@pytest.mark.parametrize("version", [1, True, "2", 2.0])
 def test_impossible_state_versions_are_refused(version, tmp_path):
     path = saved(tmp_path / "c", {"state": 1}, state=2)
-    rewrite(path, lambda fields: fields["components"]["state"].update(state_version=version))
+    rewrite_manifest(path, lambda m: m["components"]["state"].update(state_version=version))
     with pytest.raises(CheckpointCorruptError, match="state_version"):
         read_manifest(path)
-
-
-def rewrite(path, change):
-    """Changes the manifest and gives it a fitting checksum, as another program would."""
-    file = path / "manifest.json"
-    fields = json.loads(file.read_text())
-    fields.pop("checksum")
-    change(fields)
-    text = json.dumps(fields, indent=1) + "\n"
-    fields["checksum"] = hashlib.sha256(text.encode()).hexdigest()
-    file.write_text(json.dumps(fields, indent=1) + "\n")
 
 
 def in_format_2(fields):
@@ -149,7 +132,7 @@ def test_an_earlier_format_is_migrated_and_a_later_one_refused(tmp_path, monkeyp
     def with_older_fields(fields):
         fields["software"] = fields.pop("versions")
 
-    rewrite(path, with_older_fields)
+    rewrite_manifest(path, with_older_fields)
     with pytest.raises(CheckpointCorruptError, match="software"):
         read_manifest(path)
     monkeypatch.setattr(manifest_module, "FORMAT_MIGRATIONS", (*FORMAT_MIGRATIONS, in_format_2))
@@ -157,7 +140,7 @@ def test_an_earlier_format_is_migrated_and_a_later_one_refused(tmp_path, monkeyp
     manifest = read_manifest(path)
     assert (manifest.format_version, manifest.metadata) == (1, {"migrated": True})
     assert Counter.from_checkpoint(path).count == 7
-    rewrite(path, lambda fields: fields.update(format_version=2, versions=fields.pop("software")))
+    rewrite_manifest(path, lambda m: m.update(format_version=2, versions=m.pop("software")))
     assert read_manifest(path).metadata == {}
     monkeypatch.undo()
     with pytest.raises(CheckpointVersionError, match=r"format_version 2.*reads up to 1"):
@@ -166,14 +149,10 @@ def test_an_earlier_format_is_migrated_and_a_later_one_refused(tmp_path, monkeyp
 
 def test_other_versions_are_named_before_reading_and_in_errors(tmp_path, caplog):
     path = saved(tmp_path / "c", {"state": {"wrong": 1}}, state=3)
-    rewrite(path, lambda fields: fields["versions"].update(numpy="1.2.3"))
-    assert [text.split(" (here")[0] for text in version_differences(read_manifest(path))] == [
-        "numpy 1.2.3"
-    ]
-    with (
-        caplog.at_level(logging.WARNING),
-        pytest.raises(CheckpointMismatchError, match=r"written by other versions: numpy 1\.2\.3"),
-    ):
+    rewrite_manifest(path, lambda fields: fields["versions"].update(numpy="1.2.3"))
+    (told,) = version_differences(read_manifest(path))
+    assert told.startswith("numpy 1.2.3 (here")
+    with pytest.raises(CheckpointMismatchError, match=r"written by other versions: numpy 1\.2\.3"):
         Counter.from_checkpoint(path)
     assert "was written by numpy 1.2.3 (here" in caplog.text
     (files_of(path) / "state.state").unlink()

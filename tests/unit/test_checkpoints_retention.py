@@ -40,13 +40,11 @@ def runs(tmp_path):
 
 
 def test_order_is_iteration_then_time_not_name(tmp_path):
-    save(tmp_path / "a", 10)
-    save(tmp_path / "b", 9)
-    save(tmp_path / "d", 9)
-    save(tmp_path / "c", 9)
-    save(tmp_path / "e", None)
+    for name, iteration in {"a": 10, "b": 9, "d": 9, "c": 9, "e": None}.items():
+        save(tmp_path / name, iteration)
     assert names(tmp_path) == ["e", "b", "d", "c", "a"]
     assert latest_checkpoint(tmp_path) == tmp_path / "a"
+    assert read_manifest(find_checkpoints(tmp_path)[-1]).training_iteration == 10
 
 
 def test_only_complete_checkpoints_are_found(runs):
@@ -69,18 +67,12 @@ def test_nothing_to_find_is_no_error_but_a_file_is(tmp_path):
         find_checkpoints(tmp_path / "file")
 
 
-def test_found_checkpoint_can_be_used_as_a_path(runs):
-    assert read_manifest(find_checkpoints(runs)[0]).training_iteration == 1
-
-
 @pytest.mark.parametrize(
     ("retention", "kept"),
     [
         (Retention(), ["c1", "c2", "c3", "c4", "c5"]),
-        (Retention(keep_last=1), ["c5"]),
         (Retention(keep_last=3), ["c3", "c4", "c5"]),
         (Retention(keep_last=9), ["c1", "c2", "c3", "c4", "c5"]),
-        (Retention(keep_best=1, metric="metrics/ret"), ["c3", "c5"]),
         (Retention(keep_best=3, metric="metrics/ret"), ["c1", "c3", "c5"]),
         (Retention(keep_best=9, metric="metrics/ret"), ["c1", "c3", "c4", "c5"]),
         (Retention(keep_best=1, metric="metrics/ret", mode="min"), ["c4", "c5"]),
@@ -124,49 +116,18 @@ def test_nothing_is_removed_while_the_newest_is_damaged(runs):
     assert len(names(runs)) == 5
 
 
-@pytest.mark.parametrize("fails_at", range(4))
-def test_interrupted_removal_leaves_a_checkpoint_complete_or_gone(runs, fails_at):
-    class Interrupted(FileSystem):
-        calls = 0
-
-        def _count(self):
-            if self.calls == fails_at:
-                raise KeyboardInterrupt
-            self.calls += 1
-
-        def remove_file(self, path):
-            self._count()
-            super().remove_file(path)
-
-        def remove_directory(self, path):
-            self._count()
-            super().remove_directory(path)
-
-    with pytest.raises(KeyboardInterrupt):
-        apply_retention(runs, Retention(keep_last=4), file_system=Interrupted())
-    expected = ["c2", "c3", "c4", "c5"]
-    assert names(runs) == (["c1", *expected] if fails_at == 0 else expected)
-
-
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "words"),
     [
-        {"keep_last": 0},
-        {"keep_last": True},
-        {"keep_best": 1},
-        {"metric": "a"},
-        {"keep_best": -1, "metric": "a"},
-        {"mode": "best"},
+        ({"keep_last": True}, "keep_last=True"),
+        ({"metric": "a"}, "metric"),
+        ({"keep_best": -1, "metric": "a"}, "keep_best=-1"),
+        ({"keep_last": 0, "keep_best": 1, "mode": "best"}, "keep_last=0.*metric.*mode='best'"),
     ],
 )
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(CheckpointError, match="Retention cannot be set up"):
+def test_impossible_settings_are_refused_all_at_once(settings, words):
+    with pytest.raises(CheckpointError, match=rf"Retention cannot be set up.*{words}"):
         Retention(**settings)
-
-
-def test_all_problems_of_settings_are_reported_at_once():
-    with pytest.raises(CheckpointError, match=r"keep_last=0.*metric.*mode='best'"):
-        Retention(keep_last=0, keep_best=1, mode="best")
 
 
 def at_the_first_look(monkeypatch, act):

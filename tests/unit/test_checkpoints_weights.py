@@ -1,9 +1,5 @@
 """Weights without the objects they belong to: as a dict of arrays, and as an .npz file."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,6 +13,7 @@ from checkpoints import (
     write_checkpoint,
 )
 from tests.saved_files import files_of
+from tests.scripts import run_script
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
 COMPONENTS = {
@@ -54,11 +51,6 @@ def test_components_are_named_by_argument_by_path_or_by_file(checkpoint):
         "rl_module/pi/0/kernel",
         "rl_module/file",
     }
-
-
-def test_an_only_component_needs_no_name(tmp_path):
-    path = write_checkpoint(tmp_path / "one", components={"state": KERNEL}, metadata={})
-    assert np.array_equal(load_weights(path)["state"], KERNEL)
 
 
 def test_what_is_not_there_is_told(checkpoint, tmp_path):
@@ -107,8 +99,4 @@ def test_neither_gymnasium_nor_the_trainer_is_imported(checkpoint):
         "import sys, checkpoints; checkpoints.load_weights(sys.argv[1]); "
         "print({'gymnasium', 'trainer', 'callbacks', 'onnx'} & set(sys.modules))"
     )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(checkpoint)], cwd=root, capture_output=True, check=True
-    )
-    assert done.stdout.strip() == b"set()"
+    assert run_script(code, checkpoint).stdout.strip() == "set()"

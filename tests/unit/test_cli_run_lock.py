@@ -15,12 +15,13 @@ from trainer.runtime.run_lock import LOCK_FILE, RunLock
 
 
 def test_a_second_owner_is_refused_and_told_who_holds_it(tmp_path):
-    with (
-        RunLock(tmp_path),
-        pytest.raises(ConfigError, match=f"in use: process {os.getpid()} trains there"),
-        RunLock(tmp_path),
-    ):
-        pytest.fail("two owners")
+    with RunLock(tmp_path):
+        for _ in range(2):  # the refused one does not remove the owner's file
+            with (
+                pytest.raises(ConfigError, match=f"in use: process {os.getpid()} trains there"),
+                RunLock(tmp_path),
+            ):
+                pytest.fail("two owners")
 
 
 def test_it_is_given_back_and_leaves_nothing(tmp_path):
@@ -34,13 +35,6 @@ def test_directories_in_use_stay(tmp_path):
     with RunLock(tmp_path / "a" / "b"):
         (tmp_path / "a" / "b" / "results.jsonl").touch()
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["results.jsonl"]
-
-
-def test_the_refused_one_does_not_remove_the_owners_file(tmp_path):
-    with RunLock(tmp_path):
-        for _ in range(2):
-            with pytest.raises(ConfigError), RunLock(tmp_path):
-                pytest.fail("two owners")
 
 
 def test_a_new_directory_is_of_one_process_alone(tmp_path):
@@ -85,7 +79,6 @@ def test_the_system_gives_it_back_when_the_owner_is_killed(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as owner:
-        assert owner.stdout is not None
         assert owner.stdout.readline() == "locked\n"
         with pytest.raises(ConfigError, match=f"process {owner.pid} "), RunLock(tmp_path):
             pytest.fail("two owners")
@@ -127,11 +120,10 @@ def test_where_files_cannot_be_locked_a_warning_says_so(tmp_path, monkeypatch, c
     assert "make sure that no other process trains there" in caplog.text
 
 
-@pytest.mark.parametrize("code", [errno.EBADF, errno.EINVAL])
-def test_another_error_of_its_own_file_is_no_missing_lock(tmp_path, monkeypatch, code):
+def test_another_error_of_its_own_file_is_no_missing_lock(tmp_path, monkeypatch):
     def refuse(*_):
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.EBADF, "bad file")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(ConfigError, match=os.strerror(code)), RunLock(tmp_path):
+    with pytest.raises(ConfigError, match="bad file"), RunLock(tmp_path):
         pytest.fail("not locked")

@@ -1,11 +1,8 @@
 """Garbage is collected from what a block made, unless the program froze objects itself."""
 
-import gc
-import subprocess
-import sys
-
 import pytest
 
+from tests.scripts import run_script
 from trainer.runtime import threads
 from trainer.runtime.threads import sparing_old_objects
 
@@ -70,11 +67,6 @@ def test_what_the_program_froze_stays_frozen_and_is_counted_once(monkeypatch):
     assert garbage.num_counts == 1, "Python counts one by one: 30 ms each time"
 
 
-def test_pythons_collector_has_what_is_asked_of_it():
-    for name in ("freeze", "unfreeze", "get_freeze_count"):
-        assert callable(getattr(gc, name))
-
-
 def test_a_process_forked_inside_the_block_begins_outside_of_it():
     """In a process of its own: here, other tests may have left threads."""
     code = """
@@ -93,8 +85,7 @@ with sparing_old_objects():
     assert _Frozen.here and gc.get_freeze_count() > 0
 raise SystemExit(os.waitstatus_to_exitcode(status))
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
-    assert done.returncode == 0
+    run_script(code)
 
 
 def test_garbage_of_short_rounds_is_collected():
@@ -124,5 +115,4 @@ with config.reporting(min_sample_timesteps_per_iteration=2_000).build_algo() as 
     algo.train()
 raise SystemExit(len(alive) > 1_000)
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
-    assert done.returncode == 0
+    run_script(code)

@@ -34,18 +34,22 @@ def test_whatever_is_plain_comes_back_as_it_was(value):
     assert type(again) is type(value)
 
 
-def test_what_json_has_stands_for_itself():
-    value = {"a": [1, 2.5, None, True, "text"], "b": {}}
-    assert to_json(value) == value
-    assert to_json({"a": (1,), "r": range(1, 9, 2), "n": math.inf, 3: "x"}) == {
-        "$dict": [
-            ["a", {"$tuple": [1]}],
-            ["r", {"$range": [1, 9, 2]}],
-            ["n", {"$float": "inf"}],
-            [3, "x"],
-        ]
-    }
-    assert to_json([np.float32(0.5), np.int64(3)]) == [0.5, 3]
+@pytest.mark.parametrize(
+    ("value", "tree"),
+    [
+        (
+            {"a": [1, 2.5, None, True, "text"], "b": {}},
+            {"a": [1, 2.5, None, True, "text"], "b": {}},
+        ),
+        ((1,), {"$tuple": [1]}),
+        (range(1, 9, 2), {"$range": [1, 9, 2]}),
+        (math.inf, {"$float": "inf"}),
+        ({"a": 1, 3: "x"}, {"$dict": [["a", 1], [3, "x"]]}),
+        ([np.float32(0.5), np.int64(3)], [0.5, 3]),
+    ],
+)
+def test_what_json_has_stands_for_itself_and_the_rest_has_tags(value, tree):
+    assert to_json(value) == tree
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, np.zeros(2), b"x", [print], {"a": {"b": int}}])

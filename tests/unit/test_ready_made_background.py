@@ -14,8 +14,6 @@ from checkpoints import CheckpointWriteError
 from tests.steered_algorithm import SteeredAlgorithm
 from tests.unit.test_ready_made_checkpoints import names, saved_state
 
-Scores = list[tuple[float, bool]]
-
 scores = st.lists(
     st.tuples(st.sampled_from([-1.0, 0.0, 1.0, 2.0, math.nan]), st.booleans()),
     min_size=1,

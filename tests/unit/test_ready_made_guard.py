@@ -33,23 +33,14 @@ def test_weights_are_named_with_number_and_first_place():
 
 
 def test_a_return_that_is_nan_is_an_alarm_only_after_an_episode_ended():
+    def evaluated(num_episodes):
+        return {"env_runners": {"episode_return_mean": math.nan, "num_episodes": num_episodes}}
+
     algorithm = SteeredAlgorithm(NonFiniteGuard())
-    algorithm.tell(mean=math.nan, episodes_per_iteration=0)
+    algorithm.tell(mean=math.nan, episodes_per_iteration=0, evaluation=evaluated(0))
     assert found(algorithm, mean=math.nan) == ("env_runners/episode_return_mean is nan",)
-
-
-def test_an_infinite_return_is_always_an_alarm():
-    assert found(SteeredAlgorithm(NonFiniteGuard()), mean=math.inf, episodes_per_iteration=0)
-
-
-@pytest.mark.parametrize(("num_episodes", "is_alarm"), [(0, False), (3, True)])
-def test_an_evaluation_in_which_no_episode_ended_is_no_alarm(num_episodes, is_alarm):
-    runners = {"episode_return_mean": math.nan, "num_episodes": num_episodes}
-    algorithm = SteeredAlgorithm(NonFiniteGuard())
-    if is_alarm:
-        assert found(algorithm, evaluation={"env_runners": runners})
-    else:
-        algorithm.tell(evaluation={"env_runners": runners})
+    assert found(algorithm, evaluation=evaluated(3))
+    assert found(algorithm, mean=math.inf, episodes_per_iteration=0), "which no lack of them makes"
 
 
 def test_named_metrics_may_be_numbers_arrays_and_lists():
@@ -57,11 +48,6 @@ def test_named_metrics_may_be_numbers_arrays_and_lists():
     algorithm.tell(a=1.0, b={"c": np.zeros(2)}, d=[1, 2])
     places = found(algorithm, a=math.nan, b={"c": np.array([0.0, math.nan])}, d=[1, math.inf])
     assert places == ("a is nan", "b/c: 1 of 2 numbers, first nan at [1]", "d/1 is inf")
-
-
-def test_metrics_that_nobody_named_are_not_looked_at():
-    result = SteeredAlgorithm(NonFiniteGuard([])).tell(mine=math.nan, mean=math.nan)
-    assert "non_finite" not in result
 
 
 def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not():
@@ -74,11 +60,11 @@ def test_a_misspelt_metric_is_an_error_and_a_late_one_is_not():
     restored.tell()
 
 
-def test_integers_and_words_are_no_alarm():
-    algorithm = SteeredAlgorithm(NonFiniteGuard())
+def test_integers_words_and_metrics_that_nobody_named_are_no_alarm():
+    algorithm = SteeredAlgorithm(NonFiniteGuard([]))
     algorithm.weights["default_policy"]["steps"] = np.array([1, 2])
-    result = algorithm.tell(learners={"default_policy": {"name": "nan", "updates": 3, "on": True}})
-    assert "non_finite" not in result
+    learners = {"default_policy": {"name": "nan", "updates": 3, "on": True}}
+    assert "non_finite" not in algorithm.tell(learners=learners, mine=math.nan, mean=math.nan)
 
 
 def test_stopping_marks_the_result_instead_of_raising():

@@ -8,7 +8,6 @@ import pytest
 
 from callbacks import CallbackConfigError
 from callbacks.ready_made.metric_values import WatchedMetric, number_at, numbers_in, value_at
-from callbacks.ready_made.stopping import COUNTS
 from tests.steered_algorithm import result_of
 from trainer import ResultDict
 
@@ -67,17 +66,11 @@ def test_before_any_episode_ended_a_metric_may_be_absent():
         metric.read(result_of(2))
 
 
-def test_a_metric_that_was_there_once_may_be_absent_later():
-    metric = WatchedMetric("mine")
-    assert metric.read(result_of(1, mine=2.0)) == 2.0
-    assert metric.read(result_of(2)) is None
-
-
-def test_a_metric_that_is_nan_was_not_measured():
+def test_a_metric_that_was_there_once_even_as_nan_may_be_absent_later():
     metric = WatchedMetric("mine")
     assert metric.read(result_of(1, mine=math.nan)) is None
-    assert metric.was_found
-    assert metric.read(result_of(2, mine=math.inf)) is None
+    assert metric.read(result_of(2)) is None
+    assert metric.read(result_of(3, mine=2.0)) == 2.0
 
 
 def evaluated(iteration, *, at, **more):
@@ -107,24 +100,3 @@ def test_a_misspelt_metric_of_an_evaluation_is_an_error_at_the_first_fresh_one()
     assert metric.read(evaluated(2, at=2, num_episodes=0), config=config) is None
     with pytest.raises(CallbackConfigError, match=f"The nearest ones are '{EVALUATION}'"):
         metric.read(evaluated(4, at=4), config=config)
-
-
-# ---- counts
-
-
-@pytest.mark.parametrize(
-    ("unit", "now", "before"),
-    [("iterations", 3, 2), ("env_steps", 300, 200), ("episodes", 15, 10), ("seconds", 6, 4)],
-)
-def test_counts_are_known_at_both_ends_of_an_iteration(unit, now, before):
-    count = COUNTS[unit]
-    assert (count.now(result_of(3)), count.before(result_of(3))) == (now, before)
-
-
-@pytest.mark.parametrize(
-    ("every", "passed"), [(100, [1, 2, 3, 4, 5]), (250, [3, 5]), (1000, []), (33, [1, 2, 3, 4, 5])]
-)
-def test_a_multiple_is_passed_in_the_iteration_that_reaches_it(every, passed):
-    steps = COUNTS["env_steps"]
-    found = [i for i in range(1, 6) if steps.has_passed_multiple(result_of(i), every)]
-    assert found == passed

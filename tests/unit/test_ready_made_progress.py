@@ -3,12 +3,10 @@
 import atexit
 import copy
 import io
-import logging
 import math
 import pickle
 import sys
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -122,6 +120,7 @@ def test_copies_share_the_stream_and_what_is_sent_away_has_none():
         ({"max_iterations": -1}, "`max_iterations=-1` must be an int"),
         ({"stream": "log.txt"}, "`stream='log.txt'` cannot be written to"),
         ({"live": "yes"}, "`live='yes'` is neither True, False nor None"),
+        ({"live": 1}, "`live=1` is neither"),
     ],
 )
 def test_misuse_is_refused_at_once(arguments, text):
@@ -146,18 +145,10 @@ class FailingStream(io.StringIO):
 @pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "full"), KeyError("of a user")])
 def test_a_stream_that_fails_is_told_once_and_left_alone(error, caplog):
     stream = FailingStream(error)
-    output = LineOutput(stream)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            output.write("line")
+    SteeredAlgorithm(ProgressPrinter(stream=stream)).tell_returns([1.0] * 3)
     assert stream.num_calls == 1
     assert len(caplog.records) == 1
     assert type(error).__name__ in caplog.text
-
-
-def test_a_broken_pipe_stops_no_training():
-    printer = ProgressPrinter(stream=FailingStream(BrokenPipeError()))
-    assert len(SteeredAlgorithm(printer).tell_returns([1.0] * 2)) == 2
 
 
 def test_a_result_without_its_time_stops_no_training():
@@ -185,7 +176,7 @@ def test_characters_that_the_stream_lacks_are_replaced():
 
 def test_a_line_from_a_signal_handler_inside_another_is_dropped_alone():
     stream = FailingStream(RuntimeError("reentrant call"))
-    output = LineOutput(cast(Any, stream))
+    output = LineOutput(stream)
     output.write("line")
     output.write("line")
     assert stream.num_calls == 2
@@ -274,10 +265,9 @@ def test_results_that_come_fast_are_drawn_now_and_then_and_the_last_one_always()
 
 def test_a_terminal_that_goes_away_is_told_once_and_disturbs_nothing(caplog):
     screen = Screen(fails=True)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            screen.surface.draw("text")
-        screen.surface.close()
+    for _ in range(3):
+        screen.surface.draw("text")
+    screen.surface.close()
     assert len(screen.texts) == 1
     assert len(caplog.records) == 1
 
@@ -292,12 +282,10 @@ class Terminal(io.StringIO):
 
 
 def test_rich_redraws_the_block_in_place_at_a_terminal(monkeypatch):
-    pytest.importorskip("rich")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
     surface = live_surface()
-    assert surface is not None
     assert terminal.getvalue() == "", "nothing before the first text"
     surface.draw("one\ntwo")
     before = terminal.getvalue()
@@ -321,10 +309,8 @@ def test_a_notebook_updates_one_cell(monkeypatch):
         shown_cells.append(data)
         return handle
 
-    monkeypatch.setitem(
-        sys.modules, "IPython", cast(Any, SimpleNamespace(get_ipython=ZMQInteractiveShell))
-    )
-    monkeypatch.setitem(sys.modules, "IPython.display", cast(Any, SimpleNamespace(display=display)))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     algorithm = SteeredAlgorithm(ProgressPrinter(max_iterations=3, clock=lambda: 0.0))
     algorithm.tell_returns([1.0, 2.0, 3.0])  # fast, and none says `done`
     assert len(shown_cells) == 1
@@ -333,7 +319,6 @@ def test_a_notebook_updates_one_cell(monkeypatch):
 
 
 def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(monkeypatch):
-    pytest.importorskip("rich")
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -349,7 +334,7 @@ def test_the_printer_redraws_at_a_terminal_if_it_is_asked_to(monkeypatch):
 
 
 def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(monkeypatch):
-    screen, at_exit = Screen(), list[Any]()
+    screen, at_exit = Screen(), []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(atexit, "unregister", at_exit.remove)
     monkeypatch.setattr(progress, "live_surface", lambda **_: screen.surface)
@@ -362,9 +347,3 @@ def test_what_is_not_drawn_yet_is_drawn_at_the_end_of_the_process(monkeypatch):
     assert screen.is_closed
     algorithm.tell(result_of(4) | {"done": True})
     assert at_exit == []
-
-
-@pytest.mark.parametrize("live", [0, 1, 1.0, "yes"])
-def test_live_is_a_truth_value_or_none(live):
-    with pytest.raises(CallbackConfigError, match="live"):
-        ProgressPrinter(live=live)

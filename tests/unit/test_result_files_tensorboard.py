@@ -1,7 +1,6 @@
 """Event files of TensorBoard, read back record by record with their checksums."""
 
 import copy
-import importlib
 import math
 import os
 import pickle
@@ -17,12 +16,6 @@ from callbacks.ready_made import result_files
 from callbacks.ready_made.result_files import TensorBoardResults
 from callbacks.ready_made.result_loggers import TensorBoardLogger
 from tests.event_files import curves, event_files, events
-
-
-@pytest.fixture
-def library():
-    pytest.importorskip("tensorboardX")
-    return importlib.import_module("tensorboardX.record_writer")
 
 
 def row(iteration, *, steps=100, **values):
@@ -44,7 +37,6 @@ def write(directory, *rows):
     return results
 
 
-@pytest.mark.usefixtures("library")
 def test_numbers_are_curves_over_env_steps(tmp_path):
     values = {
         "nested": {"loss": np.float32(0.5)}, "nan": math.nan, "inf": math.inf, "none": None,
@@ -63,7 +55,6 @@ def test_numbers_are_curves_over_env_steps(tmp_path):
     assert last.wall_time == 1_700_000_002
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     "numbers",
     [[0.1 + 0.2, 0.3], [3e16, 3e16, 3e16], [1e308, -1e308, 1e308, 1e308]],
@@ -77,7 +68,6 @@ def test_numbers_without_thirty_bins_between_them_lose_no_row(tmp_path, numbers)
     assert values["returns"].histo.bucket_limit[-1] >= max(numbers)
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     "value", [10**400, np.timedelta64(5, "s"), np.timedelta64("NaT")], ids=["int", "time", "NaT"]
 )
@@ -93,7 +83,6 @@ def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(value, tmp_
     assert results.num_left_out == {"mine/bad": 2}
 
 
-@pytest.mark.usefixtures("library")
 def test_lists_of_numbers_are_histograms(tmp_path):
     numbers = [1.0, 2.0, 2.0, 31.0, math.nan]
     write(tmp_path, row(1, hist_stats={"returns": numbers}, same=np.ones((2, 2))))
@@ -123,7 +112,6 @@ def pixels_of(png):
     return header[:4], rows[:, 1:].ravel().tolist()
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     ("shape", "colour_type"), [((2, 3), 0), ((2, 3, 1), 0), ((2, 3, 3), 2), ((2, 3, 4), 6)]
 )
@@ -135,13 +123,10 @@ def test_arrays_of_bytes_are_images(tmp_path, shape, colour_type):
         shown = values[tag]
         channels = (*shape, 1)[2]
         assert (shown.height, shown.width, shown.colorspace) == (2, 3, channels)
-        assert pixels_of(shown.encoded_image_string) == (
-            (3, 2, 8, colour_type),
-            image.ravel().tolist(),
-        )
+        expected = (3, 2, 8, colour_type), image.ravel().tolist()
+        assert pixels_of(shown.encoded_image_string) == expected
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(
     "value", [np.zeros((2, 2)), np.zeros(4, np.uint8), np.zeros((2, 2, 5), np.uint8), [3, 4]]
 )
@@ -151,7 +136,6 @@ def test_other_arrays_stay_histograms(tmp_path, value):
     assert shown.HasField("histo")
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("is_same_process", [True, False])
 def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
     tmp_path, is_same_process
@@ -168,14 +152,12 @@ def test_an_iteration_that_is_made_again_takes_back_its_steps_and_later_ones(
     assert len(event_files(tmp_path)) == (1 if is_same_process else 2)
 
 
-@pytest.mark.usefixtures("library")
 def test_a_resumed_run_of_another_batch_size_leaves_no_old_points_between(tmp_path):
     write(tmp_path, row(1), row(2), row(3), row(4))
     write(tmp_path, row(2, steps=250) | {"num_env_steps_sampled_lifetime": 350})
     assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (350, 2.0)]
 
 
-@pytest.mark.usefixtures("library")
 def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_order(
     tmp_path, monkeypatch
 ):
@@ -187,7 +169,6 @@ def test_processes_that_start_in_one_second_get_files_that_are_read_in_their_ord
     assert curves(tmp_path)["training_iteration"] == [(100, 1.0), (200, 2.0), (300, 3.0)]
 
 
-@pytest.mark.usefixtures("library")
 def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path):
     for number in range(3):
         TensorBoardResults(tmp_path / "run").set_aside()
@@ -196,7 +177,6 @@ def test_a_new_run_moves_the_event_files_of_an_older_one(tmp_path):
     assert shown == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.usefixtures("library")
 def test_behind_a_record_that_failed_a_new_file_begins(tmp_path, monkeypatch):
     def full(path, data):
         raise OSError("disk full")
@@ -216,7 +196,6 @@ def test_behind_a_record_that_failed_a_new_file_begins(tmp_path, monkeypatch):
     assert [step for step, _ in curves(tmp_path)["training_iteration"]] == [100, 400]
 
 
-@pytest.mark.usefixtures("library")
 def test_event_files_that_are_deleted_begin_again(tmp_path):
     results = write(tmp_path, row(1))
     event_files(tmp_path)[0].unlink()
@@ -226,13 +205,11 @@ def test_event_files_that_are_deleted_begin_again(tmp_path):
     assert TensorBoardResults(tmp_path).begin(3) == 0, "all rows are missing"
 
 
-@pytest.mark.usefixtures("library")
 def test_a_row_without_env_steps_has_its_number_for_a_step(tmp_path):
     write(tmp_path, {"training_iteration": 1, "loss": 0.5}, {"training_iteration": 2, "loss": 0.25})
     assert curves(tmp_path)["loss"] == [(1, 0.5), (2, 0.25)]
 
 
-@pytest.mark.usefixtures("library")
 def test_a_logger_can_be_copied_and_sent_where_the_library_is_not_installed(tmp_path, monkeypatch):
     logger = TensorBoardLogger(tmp_path / "tensorboard")
     monkeypatch.setitem(sys.modules, "tensorboardX", None)

@@ -54,15 +54,6 @@ def files(path):
 # ---- appending
 
 
-def test_rows_are_appended_also_by_the_next_process(path):
-    for iteration in (1, 2, 3):
-        written(path, iteration)
-    written(path, 4, 5)
-    assert iterations(path) == [1, 2, 3, 4, 5]
-    assert list(RowsFile(path).rows()) == [row(number) for number in range(1, 6)]
-    assert files(path) == ["results.jsonl"]
-
-
 @pytest.mark.parametrize("is_known", [True, False])
 def test_an_iteration_that_is_made_again_replaces_its_row_and_later_ones(path, is_known):
     rows = written(path, 1, 2, 3, 4, word="old")
