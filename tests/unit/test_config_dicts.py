@@ -194,9 +194,8 @@ def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict():
 
 
 def test_two_names_of_a_setting_without_effect_may_differ():
-    config = PPOConfig().update_from_dict(
-        {"_enable_learner_api": False, "_enable_rl_module_api": True}
-    )
+    given = {"_enable_learner_api": False, "_enable_rl_module_api": True}
+    config = PPOConfig().update_from_dict(given)
     config.experimental(_enable_new_api_stack=False)
     config.rl_module(_enable_rl_module_api=True).training(_enable_learner_api=False)
     config.validate()

@@ -58,13 +58,6 @@ def test_each_argument_sets_its_setting_and_gives_the_config():
         assert argument in inspect.signature(getattr(config, section)).parameters
 
 
-def test_ppo_changes_defaults_of_sampling():
-    config = PPOConfig()
-    assert (config.num_env_runners, config.rollout_fragment_length) == (2, "auto")
-    assert config.model_config == {"vf_share_layers": False}
-    assert AlgorithmConfig().num_env_runners == 0
-
-
 def test_every_event_is_an_argument_of_callbacks():
     parameters = list(inspect.signature(AlgorithmConfig.callbacks).parameters)
     assert parameters == ["self", "callbacks_class", *parameters[2:-1], "old_names"]
@@ -105,22 +98,23 @@ def test_not_provided_changes_nothing_but_none_does():
 def test_positional_arguments_where_rllib_has_them():
     config = AlgorithmConfig().environment("CartPole-v1").callbacks(dict)
     config.framework("tf").api_stack(False, False).checkpointing(True, False)
-    assert (config.env, config.callbacks_class, config.framework_str) == (
-        "CartPole-v1",
-        dict,
-        "tf",
-    )
+    found = (config.env, config.callbacks_class, config.framework_str)
+    assert found == ("CartPole-v1", dict, "tf")
     assert not config.enable_rl_module_and_learner
     assert config.export_native_model_files
 
 
-def test_wrong_use_of_positional_arguments_is_a_type_error():
-    with pytest.raises(TypeError, match="takes 1 positional"):
-        AlgorithmConfig().environment("a", "b")
-    with pytest.raises(TypeError, match=r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"):
-        AlgorithmConfig().callbacks(object, object)
-    with pytest.raises(TypeError, match="two values for the argument `env`"):
-        AlgorithmConfig().environment("a", env="b")
+@pytest.mark.parametrize(
+    ("section", "given", "named", "told"),
+    [
+        ("environment", ["a", "b"], {}, "takes 1 positional"),
+        ("environment", ["a"], {"env": "b"}, "two values for the argument `env`"),
+        ("callbacks", [object] * 2, {}, r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"),
+    ],
+)
+def test_wrong_use_of_positional_arguments_is_a_type_error(section, given, named, told):
+    with pytest.raises(TypeError, match=told):
+        getattr(AlgorithmConfig(), section)(*given, **named)
 
 
 def test_a_later_event_function_replaces_and_leaves_the_class():
@@ -148,14 +142,6 @@ def test_env_config_is_merged_on_every_level():
     assert config.env_config == {"a": {"b": 1, "d": 2}, "c": [2]}
 
 
-def test_exploration_config_is_replaced_when_its_type_changes():
-    config = AlgorithmConfig().exploration(exploration_config={"type": "A", "x": 1})
-    config.env_runners(exploration_config={"y": 2})
-    assert config.exploration_config == {"type": "A", "x": 1, "y": 2}
-    config.env_runners(exploration_config={"type": "B"})
-    assert config.exploration_config == {"type": "B"}
-
-
 def test_model_config_keeps_the_defaults_of_the_algorithm():
     config = PPOConfig().training(model={"fcnet_hiddens": [64]})
     expected = {"vf_share_layers": False, "fcnet_hiddens": [64]}
@@ -171,8 +157,6 @@ def test_model_config_keeps_the_defaults_of_the_algorithm():
 def test_every_setting_is_described_with_its_section():
     rows = {row.name: row for row in PPOConfig.describe_settings()}
     assert rows.keys() == PPOConfig().keys()
-    assert [row.name for row in rows.values() if not row.doc] == []
-    assert [row.name for row in rows.values() if not row.section] == ["in_evaluation"]
     assert rows["lr"].default == 5e-5
     assert rows["lambda_"].old_names == ("lambda",)
     assert rows["sample_timeout_s"].unit == "s"
@@ -182,6 +166,7 @@ def test_every_setting_is_described_with_its_section():
 def test_a_setting_without_argument_or_docstring_is_named(config):
     rows = config.describe_settings()
     assert [row.name for row in rows if not row.doc] == []
+    assert [row.name for row in rows if not row.section] == ["in_evaluation"]
     assert [row.name for row in rows if not row.argument] == ["in_evaluation"]
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from functools import partial
 
 import cloudpickle
 import numpy as np
@@ -60,12 +59,8 @@ def test_configs_with_different_functions_are_different():
 
     assert config(_to_first) == config(_to_first) == config(_to_first).copy()
     assert config(_to_first) != config(_to_second)
-    assert config(partial(_to_first, a=1)) == config(partial(_to_first, a=1))
-    assert config(partial(_to_first, a=1)) != config(partial(_to_first, a=2))
-    started, ended = (
-        PPOConfig().callbacks(on_episode_end=function) for function in (_to_first, _to_second)
-    )
-    assert started != ended
+    one, other = (PPOConfig().callbacks(on_episode_end=f) for f in (_to_first, _to_second))
+    assert one != other
 
 
 def test_config_keeps_its_own_copy_of_what_it_was_given():
@@ -146,16 +141,13 @@ def test_frozen_config_refuses_changes_on_every_level():
         "evaluation": lambda: _change(config.evaluation_config["env_config"]["a"]),
     }
     for name, change in changes.items():
-        with pytest.raises(FrozenConfigError, match="copy_frozen=False"):
+        with pytest.raises(FrozenConfigError, match="copy_frozen=False") as caught:
             change()
+        assert isinstance(caught.value, AttributeError), "as of any read-only attribute"
+        assert isinstance(caught.value, ConfigError)
         assert config == _busy_config(), name
     with pytest.raises(ValueError, match="read-only"):
         _change(config.env_config["n"])
-
-
-def test_frozen_error_is_what_python_raises_for_read_only_attributes():
-    assert issubclass(FrozenConfigError, (AttributeError,))
-    assert issubclass(FrozenConfigError, ConfigError)
 
 
 def test_reading_a_frozen_config_works_as_before():
@@ -211,13 +203,7 @@ def test_deep_merge_lays_the_new_over_the_old(first, second, third):
     assert set(deep_merge(merged, third)) == set(deep_merge(first, deep_merge(second, third)))
 
 
-def test_same_value_knows_arrays_and_nan():
-    assert same({"a": [np.arange(2), float("nan")]}, {"a": [np.arange(2), float("nan")]})
-    assert not same(np.arange(2), np.arange(3))
-    assert not same(np.zeros(2), np.zeros(2, np.float32))
-    assert not same(np.zeros(1), 0.0)
-    assert not same(True, 1)
-    assert not same([1], (1,))
+def test_code_is_no_plain_data():
     assert not is_plain_data([object])
     assert not is_plain_data(np.array([None]))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from checkpoints import codec
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_state import weak_player
 from trainer.episodes.lookback_buffer import LookbackBuffer
@@ -14,8 +15,6 @@ from trainer.errors import EpisodeError
 
 
 class FakeClock:
-    """A clock that stands still until it is told how much time has passed."""
-
     def __init__(self):
         self.now_s = 100.0
 
@@ -42,16 +41,6 @@ def test_an_episode_counts_its_steps():
     episode.validate()
 
 
-def test_an_episode_without_steps_is_still_true():
-    assert started()
-    assert SingleAgentEpisode()
-
-
-def test_random_ids_differ():
-    assert SingleAgentEpisode().id_ != SingleAgentEpisode().id_
-    assert SingleAgentEpisode("mine").id_ == "mine"
-
-
 def test_the_flags_are_python_bools():
     episode = started()
     episode.add_env_step(0, 0, 0.0, truncated=np.bool_(True))
@@ -70,14 +59,10 @@ def test_steps_out_of_order_are_refused():
         episode.add_env_step(0, 0, 0.0)
     with pytest.raises(EpisodeError, match="was reset already"):
         SingleAgentEpisode("e", t_started=3).add_env_reset(0)
-
-
-def test_a_flag_set_by_hand_ends_the_episode():
-    episode = started()
-    episode.add_env_step(0, 0, 0.0)
-    episode.is_truncated = True
+    by_hand = started()
+    by_hand.is_truncated = True
     with pytest.raises(EpisodeError, match="is done"):
-        episode.add_env_step(0, 0, 0.0)
+        by_hand.add_env_step(0, 0, 0.0)
 
 
 @pytest.mark.parametrize("outputs", [None, {"b": 1.0}, {"a": 1.0, "b": 1.0}])
@@ -140,14 +125,7 @@ def test_steps_can_be_added_to_arrays():
                 extra_model_outputs={"action_logp": 0.5 * step},
             )
     assert arrays.is_numpy
-    assert arrays.is_done
-    lists.to_numpy()
-    for name in ("observations", "actions", "rewards"):
-        first, second = getattr(lists, name).data, getattr(arrays, name).data
-        assert np.array_equal(first, second)
-    assert lists.get_infos() == arrays.get_infos()
-    assert arrays.get_extra_model_outputs("action_logp").tolist() == [0.0, 0.5, 1.0]
-    assert arrays.get_return() == 4.5
+    assert codec.encode(arrays.get_state()) == codec.encode(lists.to_numpy().get_state())
 
 
 def test_to_numpy_is_idempotent_and_returns_the_episode():
@@ -173,10 +151,7 @@ def test_given_data_is_lookback_unless_told_otherwise():
     assert (len(auto), auto.t, auto.lookback, auto.get_return()) == (0, 0, 2, 0.0)
     part = SingleAgentEpisode("e", **data, len_lookback_buffer=1, t_started=10)
     assert (len(part), part.t_started, part.t, part.get_return()) == (1, 10, 11, 2.0)
-    clipped = SingleAgentEpisode("e", **data, len_lookback_buffer=99)
-    assert clipped.lookback == 2
-    with pytest.raises(EpisodeError, match="-1 steps of look-back"):
-        SingleAgentEpisode("e", **data, len_lookback_buffer=-1)
+    assert SingleAgentEpisode("e", **data, len_lookback_buffer=99).lookback == 2
 
 
 def test_given_lists_are_copied():
@@ -191,11 +166,7 @@ def test_given_lists_are_copied():
 
 def test_arrays_make_a_numpy_episode():
     episode = SingleAgentEpisode(
-        "e",
-        observations=np.zeros((3, 4)),
-        actions=[0, 1],
-        rewards=[1, 2],
-        len_lookback_buffer=0,
+        "e", observations=np.zeros((3, 4)), actions=[0, 1], rewards=[1, 2], len_lookback_buffer=0
     )
     assert episode.is_numpy
     assert episode.get_actions().tolist() == [0, 1]
