@@ -10,8 +10,6 @@ from trainer.config.settings import NAMES_ELSEWHERE
     ("written", "meant"),
     [
         ("trainning", "the section method `training()`"),
-        ("env_runers", "the section method `env_runners()`"),
-        ("enviroment", "the section method `environment()`"),
         ("biuld_algo", "the method `build_algo()`"),
         ("to_dic", "the method `to_dict()`"),
         ("gama", "`gamma`, an argument of training()"),

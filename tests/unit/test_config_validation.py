@@ -61,6 +61,7 @@ def test_cpus_are_no_custom_resource():
     assert not _problems(_ppo(custom_resources_per_env_runner={"TPU": 1, "GPU": 0.5}))
 
 
+# What each setting accepts, docs/settings.md says, which is compared with the code (`test_docs`).
 @pytest.mark.parametrize(
     ("name", "wrong", "right"),
     [
@@ -71,31 +72,17 @@ def test_cpus_are_no_custom_resource():
         ("env", "", gym.Env),
         ("env_config", None, {"a": 1}),
         ("sample_timeout_s", math.nan, None),
-        ("sample_timeout_s", 0, 0.5),
         ("rollout_fragment_length", "AUTO", "auto"),
         ("batch_mode", "truncate", "complete_episodes"),
-        ("grad_clip", -1, 0.5),
-        ("grad_clip_by", "norms", "norm"),
-        ("evaluation_interval", -1, 0),
-        ("evaluation_duration", 0, 5),
-        ("evaluation_duration_unit", "steps", "timesteps"),
-        ("evaluation_sample_timeout_s", -1.0, None),
-        ("evaluation_seed", -1, 0),
-        ("max_num_env_runner_restarts", -1, 0),
         ("delay_between_env_runner_restarts_s", math.inf, 0.5),
-        ("metrics_num_episodes_for_smoothing", 0, None),
         ("seed", 1.0, 2**40),
         ("lr", -1e-3, [[0, 1e-3], [1e6, 0]]),
         ("lr", [[0, 1e-3]], 0),
         ("lr", [[5, 1e-3], [10, 1e-4]], ((0, 1), (1, 2))),
         ("lr", [[0, 1e-3], [10, 1e-4], [10, 0]], 1),
         ("lr", [[0, 1e-3], [10]], 1),
-        ("entropy_coeff", -0.1, [[0, 0.1], [10, 0]]),
         ("entropy_coeff", [[0, 0.1], [10, -0.1]], 0),
         ("lambda_", 1.1, 0.95),
-        ("kl_target", 0, 0.1),
-        ("clip_param", 0, 1),
-        ("vf_clip_param", 0, None),
         ("vf_clip_param", -1, math.inf),
         ("rl_module_spec", "Module", RLModuleSpec()),
         ("model_config", [], {"fcnet_hiddens": [8]}),
@@ -105,12 +92,6 @@ def test_cpus_are_no_custom_resource():
 def test_value_is_judged(name, wrong, right):
     assert f"{name}=" in _problems(_ppo(**{name: wrong}))
     assert _problems(_ppo(**{name: right})) == ""
-
-
-def test_what_would_change_training_is_refused_not_ignored():
-    names = {"num_learners", "learner_class", "checkpoint_trainable_policies_only", "optimizer"}
-    names |= {"_validate_config", "episodes_to_numpy", "logger_creator"}
-    assert all(UNUSED_SETTINGS[name].is_refused for name in names)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +118,8 @@ def test_modules_that_cannot_be_are_refused(settings, problem):
     ("name", "value"),
     [
         ("exploration_config", {"type": "StochasticSampling", "random_timesteps": 0}),
-        ("exploration_config", {"type": "ray.rllib.utils.exploration.StochasticSampling"}),
         ("policies", {"default_policy"}),
         ("policies_to_train", ["default_policy"]),
-        ("clip_rewards", False),
         ("gym_env_vectorize_mode", "sync"),
         ("num_gpus", 1),
         ("framework", "tf2"),

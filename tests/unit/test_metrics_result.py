@@ -75,24 +75,13 @@ def test_three_spellings_of_a_key():
     ("key", "value"),
     [
         ("episode_reward_min", 9.0),
-        ("episode_reward_max", 31.0),
-        ("episode_len_mean", 20.5),
-        ("episodes_this_iter", 3),
-        ("episodes_total", 30),
         ("timesteps_total", 40000),
-        ("num_env_steps_sampled", 40000),
-        ("num_env_steps_sampled_this_iter", 4000),
-        ("num_env_steps_trained", 40000),
         ("agent_timesteps_total", 40000),
-        ("num_agent_steps_sampled_this_iter", 4000),
         ("policy_reward_mean", {"default_policy": 20.5}),
         ("policy_reward_min", {"default_policy": 9.0}),
         ("policy_reward_max", {"default_policy": 31.0}),
         ("num_agent_steps_trained", 40000),
         ("custom_metrics", {"angle_mean": 0.5}),
-        ("hist_stats", {"episode_reward": [1.0, 2.0]}),
-        ("num_healthy_workers", 2),
-        ("num_remote_worker_restarts", 1),
         (
             "counters",
             {
@@ -298,14 +287,7 @@ def test_comparable_leaves_the_result_alone_and_drops_more_on_demand():
     assert result == example()
 
 
-@pytest.mark.parametrize("change", [("timers", {"x": 9}), ("fault_tolerance", {}), ("pid", 2)])
-def test_disturbances_do_not_show(change):
-    disturbed = {**example(), change[0]: change[1]}
-    assert comparable(disturbed) == comparable(example())
-
-
-def test_outcomes_do_show():
-    """Negative control of the test above."""
+def test_every_outcome_shows():
     other = example()
     other["env_runners"]["episode_return_mean"] += 1e-12
     assert comparable(other) != comparable(example())
