@@ -36,7 +36,7 @@ def _arguments(config):
 
 _COMMON = _arguments(AlgorithmConfig) | {
     # In more sections than its own, as in RLlib.
-    ("multi_agent", "algorithm_config_overrides_per_module"),
+    ("multi_agent", "algorithm_config_overrides_per_module")
 }
 _WITH_RULES_OF_THEIR_OWN = {("training", "replay_buffer_config")}
 _ARGUMENTS = [

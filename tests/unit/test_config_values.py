@@ -16,14 +16,14 @@ from trainer.errors import ConfigError
 from trainer_toolkit.trees import same
 
 
-class _Env:
+class Env:
     pass
 
 
-def _busy_config():
+def busy_config():
     return (
         PPOConfig()
-        .environment(_Env, env_config={"a": {"b": [1, {"c": 2}]}, "n": np.arange(3)})
+        .environment(Env, env_config={"a": {"b": [1, {"c": 2}]}, "n": np.arange(3)})
         .training(lr=[[0, 1e-3], [10, 1e-4]], model={"fcnet_hiddens": [8]})
         .evaluation(evaluation_interval=2, evaluation_config={"env_config": {"a": {"x": 1}}})
     )
@@ -34,14 +34,14 @@ def _busy_config():
 
 @pytest.mark.parametrize("make", [PPOConfig.copy, copy.copy, copy.deepcopy])
 def test_a_copy_shares_no_container(make):
-    config = _busy_config()
+    config = busy_config()
     copied = make(config)
     assert copied == config
     copied.env_config["a"]["b"][1]["c"] = 3
     copied.env_config["n"][0] = 9
     copied.lr[0][1] = 5.0
     copied.model_config["fcnet_hiddens"].append(4)
-    assert config == _busy_config()
+    assert config == busy_config()
     assert copied != config
 
 
@@ -99,7 +99,7 @@ def test_changing_a_dict_in_place_changes_the_config():
     ],
 )
 def test_copy_is_frozen_as_asked(was_frozen, argument, is_frozen):
-    config = _busy_config()
+    config = busy_config()
     if was_frozen:
         config.freeze()
     copied = config.copy(copy_frozen=argument)
@@ -122,7 +122,7 @@ def _change(value):
 
 
 def test_frozen_config_refuses_changes_on_every_level():
-    config = _busy_config()
+    config = busy_config()
     config.freeze()
     changes = {
         "attribute": lambda: setattr(config, "gamma", 0.5),
@@ -145,13 +145,13 @@ def test_frozen_config_refuses_changes_on_every_level():
             change()
         assert isinstance(caught.value, AttributeError), "as of any read-only attribute"
         assert isinstance(caught.value, ConfigError)
-        assert config == _busy_config(), name
+        assert config == busy_config(), name
     with pytest.raises(ValueError, match="read-only"):
         _change(config.env_config["n"])
 
 
 def test_reading_a_frozen_config_works_as_before():
-    config = _busy_config()
+    config = busy_config()
     config.freeze()
     config.freeze()
     assert config.env_config["a"] == {"b": [1, {"c": 2}]}
@@ -163,7 +163,7 @@ def test_reading_a_frozen_config_works_as_before():
 
 @pytest.mark.parametrize("module", [pickle, cloudpickle])
 def test_frozen_config_travels_and_stays_frozen(module):
-    config = _busy_config()
+    config = busy_config()
     config.freeze()
     arrived = pickle.loads(module.dumps(config))
     assert arrived == config

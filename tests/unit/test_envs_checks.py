@@ -15,13 +15,7 @@ from trainer.envs.env_checks import (
     check_step,
     is_finite,
 )
-from trainer.testing.envs import (
-    ContinuousEnv,
-    CorridorEnv,
-    CountdownEnv,
-    FailingEnv,
-    UnseededEnv,
-)
+from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv, FailingEnv, UnseededEnv
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 INSIDE = np.zeros(2, np.float32)

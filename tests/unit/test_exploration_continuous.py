@@ -99,40 +99,6 @@ def test_the_process_is_the_recursion_of_its_definition():
         np.testing.assert_allclose(actions[0], np.array(_MEANS[:2]) + noise, atol=1e-6)
 
 
-def test_the_process_reaches_its_stationary_deviation():
-    strategy = made(
-        {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "scale_schedule": 1.0}, _BOX
-    )
-    for slot in range(2000):
-        strategy.begin_episode(slot)
-    for step in range(60):
-        choice = choice_for(strategy, same_rows([0.0] * 4, 2000), seed=step)
-        actions, _ = strategy.get_exploration_action(action_distribution=choice, timestep=0)
-    stationary = 0.2 / np.sqrt(1.0 - 0.85**2)
-    np.testing.assert_allclose(actions.std(axis=0), 0.1 * 2.0 * stationary, rtol=0.05)
-
-
-def test_slots_have_processes_of_their_own_that_begin_anew_with_each_episode():
-    """RLlib shares one state among all envs and never resets it."""
-
-    def noise_of(slots, strategy):
-        choice = choice_for(strategy, same_rows([0.0] * 4, len(slots)), seed=5)
-        chosen = type(choice)(
-            choice.distribution, choice.inputs, choice.noise, choice.noise_kind, slots
-        )
-        actions, _ = strategy.get_exploration_action(action_distribution=chosen, timestep=0)
-        return [float(number) for number in actions[:, 0]]
-
-    strategy = made({"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0}, _BOX)
-    strategy.begin_episode(0)
-    strategy.begin_episode(1)
-    first = noise_of([0], strategy)
-    second = noise_of([0, 1], strategy)
-    assert second[0] == pytest.approx(1.85 * first[0], rel=1e-5), "x ← 0.85 x + the same noise"
-    strategy.begin_episode(0)
-    assert noise_of([0], strategy) == first
-
-
 @pytest.mark.parametrize("kind", ["PerWorkerGaussianNoise", "PerWorkerOrnsteinUhlenbeckNoise"])
 @pytest.mark.parametrize(
     ("num_workers", "worker_index", "scale"),

@@ -19,10 +19,7 @@ _RAMP = {"warmup_timesteps": 100, "epsilon_timesteps": 500}
     ("timestep", "epsilon"), [(0, 1.0), (100, 1.0), (350, 0.55), (600, 0.1), (10**9, 0.1)]
 )
 def test_epsilon_follows_the_ramp(timestep, epsilon):
-    strategy = made(
-        {"type": "EpsilonGreedy", "final_epsilon": 0.1, **_RAMP},
-        _FOUR,
-    )
+    strategy = made({"type": "EpsilonGreedy", "final_epsilon": 0.1, **_RAMP}, _FOUR)
     assert strategy.epsilon(timestep) == pytest.approx(epsilon, abs=1e-12)
 
 

@@ -191,12 +191,3 @@ def test_the_weight_of_re3_decays_with_iterations():
     assert [decaying.beta_at(t) for t in (0, 1, 3)] == pytest.approx([0.4, 0.36, 0.2916])
     with pytest.raises(ConfigError, match="'constant' or 'linear_decay'"):
         re3(beta_schedule="linear")
-
-
-def test_rare_states_pay_more_than_frequent_ones():
-    obs = np.zeros((41, 4), np.float32)
-    obs[20] = 3.0
-    part = ExploredChunk(obs, np.zeros(40, np.int64), np.zeros(40), None)
-    rewards = re3(k_nn=3).observe_sample(sample_of([part]))[0]
-    assert rewards.argmax() == 20
-    assert rewards[:20].max() < 1e-3

@@ -314,10 +314,7 @@ def test_percentiles():
     assert logger.peek("array") == {0: 0, 100: 100}
 
 
-@given(
-    values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9),
-    percentile=st.floats(0, 100),
-)
+@given(values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9), percentile=st.floats(0, 100))
 def test_percentiles_are_those_of_numpy(values, percentile):
     logger = MetricsLogger()
     for value in values:
