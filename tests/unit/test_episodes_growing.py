@@ -28,19 +28,6 @@ def started(**arguments):
     return episode
 
 
-def test_an_episode_counts_its_steps():
-    episode = started()
-    assert (episode.is_reset, len(episode), episode.t, episode.is_done) == (True, 0, 0, False)
-    episode.add_env_step(np.ones(2, np.float32), 1, 0.5, {"a": 1})
-    episode.add_env_step(np.ones(2, np.float32), 0, 1.5, terminated=True)
-    assert (len(episode), episode.t, episode.t_started) == (2, 2, 0)
-    assert (episode.is_terminated, episode.is_truncated, episode.is_done) == (True, False, True)
-    assert (episode.env_steps(), episode.agent_steps()) == (2, 2)
-    assert episode.get_return() == episode.chunk_return() == 2.0
-    assert episode.get_infos() == [{"seed": 7}, {"a": 1}, {}]
-    episode.validate()
-
-
 def test_the_flags_are_python_bools():
     episode = started()
     episode.add_env_step(0, 0, 0.0, truncated=np.bool_(True))

@@ -50,27 +50,6 @@ def test_known_answers():
     assert "episode_media" not in result
 
 
-def test_the_last_episodes_are_averaged_and_this_iterations_counted():
-    statistics = EpisodeStatistics(smoothing=3)
-    statistics.add(records(100.0, 1.0, 2.0))
-    statistics.begin_iteration()
-    statistics.add(records(3.0))
-    result = statistics.result()
-    assert result["episode_return_mean"] == 2.0
-    assert (result["num_episodes"], result["num_episodes_lifetime"]) == (1, 4)
-    assert result["hist_stats"]["episode_reward"] == [3.0]
-    statistics.begin_iteration()
-    statistics.add(records(10.0, 20.0, 30.0, 40.0))  # more than the window in one iteration
-    result = statistics.result()
-    assert result["episode_return_mean"] == 30.0
-    assert result["num_episodes"] == 4
-    assert result["hist_stats"]["episode_reward"] == [10.0, 20.0, 30.0, 40.0]
-    statistics.begin_iteration()
-    result = statistics.result()
-    assert (result["episode_return_mean"], result["num_episodes"]) == (30.0, 0)
-    assert len(statistics.get_state()["records"]) == 3  # memory is bounded
-
-
 def test_without_a_window_all_episodes_count():
     statistics = EpisodeStatistics(smoothing=None)
     for _ in range(3):
@@ -183,6 +162,7 @@ def test_a_restored_run_goes_on_with_the_same_numbers(iterations, smoothing, res
     history = []
     for number, returns in enumerate(iterations):
         statistics.begin_iteration()
+        assert len(statistics.get_state()["records"]) == min(smoothing, len(history)), "bounded"
         statistics.add(records(*returns, custom_metrics={"x": 1.0}))
         history += returns
         if number == restore_at:
@@ -200,6 +180,7 @@ def test_a_restored_run_goes_on_with_the_same_numbers(iterations, smoothing, res
         if recent:
             assert result["episode_return_mean"] == math.fsum(recent) / len(recent)
             assert result["episode_return_min"] == min(recent)
+        assert result["num_episodes"] == len(returns)
         assert result["num_episodes_lifetime"] == len(history)
         assert result["hist_stats"]["episode_reward"] == returns
 
