@@ -12,8 +12,6 @@ from trainer.config.settings import NAMES_ELSEWHERE
         ("trainning", "the section method `training()`"),
         ("biuld_algo", "the method `build_algo()`"),
         ("to_dic", "the method `to_dict()`"),
-        ("gama", "`gamma`, an argument of training()"),
-        ("num_env_runer", "`num_env_runners`, an argument of env_runners()"),
         ("learning_rate", "`lr`, an argument of training()"),  # of Stable-Baselines3
         ("num_gpu", "`num_gpus`, which nothing here reads"),
     ],
