@@ -3,20 +3,11 @@
 import pytest
 
 from callbacks import RLlibCallback
-from trainer import (
-    DQN,
-    PG,
-    PPO,
-    SAC,
-    DQNConfig,
-    PGConfig,
-    PPOConfig,
-    SACConfig,
-)
+from trainer import DQN, PG, PPO, SAC, DQNConfig, PPOConfig
 from trainer.algorithms.building import own_config, without_effect_in_evaluation
 from trainer.config import AlgorithmConfig, algorithm_config
 from trainer.config.algorithm_config import env_runner_spec
-from trainer.errors import ConfigError, UnknownSettingError
+from trainer.errors import ConfigError
 from trainer.seeding import Role
 from trainer.testing.envs import CountdownEnv
 
@@ -197,18 +188,6 @@ def test_what_evaluation_runners_are_made_of_is_never_told_to_have_no_effect(
     assert not without_effect_in_evaluation(type(config)).keys() & reads
 
 
-def test_overrides_are_plain_and_translated():
-    assert AlgorithmConfig.overrides(explore=False) == {"explore": False}
-    assert PPOConfig.overrides(lambda_=0.5, num_workers=1) == {
-        "lambda_": 0.5,
-        "num_env_runners": 1,
-    }
-    with pytest.raises(UnknownSettingError) as caught:
-        PPOConfig.overrides(explor=False, gama=1)
-    assert "`explore`" in str(caught.value)
-    assert "`gamma`" in str(caught.value)
-
-
 class _Algorithm:
     def __init__(self, config):
         self.config = config
@@ -244,22 +223,6 @@ def test_building_gives_the_algorithm_and_leaves_the_config(method, arguments):
     assert not config.is_frozen
 
 
-def _types_of_built_algorithms(config):
-    # Never called: mypy runs over this file. An ignore that ignores nothing is an error, so what is
-    # ignored here shows that the type is not Any.
-    ppo = PPOConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()
-    dqn = DQNConfig().build()
-    sac = SACConfig().debugging(seed=1).build_algo()
-    pg = PGConfig().build_algo()
-    some = config.build_algo()
-    wrong_ppo = PPOConfig().environment("CartPole-v1").build_algo()
-    wrong_dqn = DQNConfig().build()
-    wrong_sac = SACConfig().build_algo()
-    wrong_pg = PGConfig().build_algo()
-    wrong = config.build_algo()
-    del ppo, dqn, sac, pg, some, wrong_ppo, wrong_dqn, wrong_sac, wrong_pg, wrong
-
-
 def test_logger_creator_of_build_reaches_the_copy_only():
     config = _OwnConfig()
     assert config.build(logger_creator=print).config.logger_creator is print
@@ -277,13 +240,3 @@ def test_config_names_its_algorithm():
     assert type(config.build()) is _Algorithm
     with pytest.raises(ConfigError, match=r"AlgorithmConfig\(algo_class=PPO\)"):
         AlgorithmConfig().build()
-
-
-def test_sections_can_be_chained_as_in_the_documentation():
-    algorithm = (
-        _OwnConfig()
-        .environment("CartPole-v1")
-        .callbacks(on_episode_end=(lambda episode, **kw: None))
-        .build()
-    )
-    assert algorithm.config.is_frozen

@@ -7,27 +7,15 @@ import pickle
 import pytest
 
 from callbacks import RLlibCallback
+from tests.unit.test_config_values import Env, busy_config
 from trainer.algorithms.ppo.ppo import PPOConfig
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import is_plain_data
 from trainer.errors import ConfigError, UnknownSettingError
 
 
-class _Env:
-    pass
-
-
-def _busy_config():
-    return (
-        PPOConfig()
-        .environment(_Env, env_config={"a": {"b": [1, {"c": 2}]}})
-        .training(lr=[[0, 1e-3], [10, 1e-4]], model={"fcnet_hiddens": [8]})
-        .evaluation(evaluation_interval=2, evaluation_config={"env_config": {"a": {"x": 1}}})
-    )
-
-
 def test_dict_round_trip():
-    config = _busy_config()
+    config = busy_config()
     assert PPOConfig.from_dict(config.to_dict()) == config
     assert set(config.to_dict()) == set(config) == set(config.keys())
     assert dict(config.items()).keys() == config.keys()
@@ -76,10 +64,10 @@ def test_caller_dict_is_not_changed():
 @pytest.mark.parametrize(
     "config_dict",
     [
-        {"env": _Env, "env_task_fn": print},
+        {"env": Env, "env_task_fn": print},
         {"num_gpus": 0, "num_workers": 2},
         {"exploration_config": {"type": "StochasticSampling", "constructor_arg": "value"}},
-        {"custom_eval_function": print, "callbacks": _Env},
+        {"custom_eval_function": print, "callbacks": Env},
         {"ignore_worker_failures": True, "recreate_failed_workers": True},
     ],
 )
@@ -114,7 +102,7 @@ def test_repr_shows_what_differs_from_the_defaults():
     assert config.changed_settings() == {"lr": 0.1}
     assert config.given_settings() == {"lr": 0.1, "gamma": 0.99}
     assert repr(PPOConfig()) == "PPOConfig()"
-    long = repr(_busy_config())
+    long = repr(busy_config())
     assert long.startswith("PPOConfig(\n    env=")
     assert long.endswith(",\n)")
 
@@ -131,24 +119,24 @@ def test_equality_is_of_class_and_values():
 
 
 def test_state_holds_data_and_names_code():
-    config = _busy_config().callbacks(on_sample_end=print)
+    config = busy_config().callbacks(on_sample_end=print)
     config.env_runners(num_env_runners=5)
     state = config.get_state()
     assert state["class"] == "PPOConfig"
     assert state["code"] == config.names_of_code() == ["env", "callbacks_on_sample_end"]
     assert is_plain_data(state)
     assert state["settings"]["num_env_runners"] == 5
-    code = {"env": _Env, "on_sample_end": print}
+    code = {"env": Env, "on_sample_end": print}
     with pytest.raises(ConfigError, match="`callbacks_on_sample_end`"):
-        PPOConfig.from_state(state, code={"env": _Env})
+        PPOConfig.from_state(state, code={"env": Env})
     again = PPOConfig.from_state(state, code={"env": code["env"], "callbacks_on_sample_end": print})
     assert again == config
 
 
 def test_settings_given_to_from_state_win():
     state = PPOConfig().environment("CartPole-v1").get_state()
-    again = PPOConfig.from_state(state, code={"env": _Env, "num_workers": 0})
-    assert (again.env, again.num_env_runners) == (_Env, 0)
+    again = PPOConfig.from_state(state, code={"env": Env, "num_workers": 0})
+    assert (again.env, again.num_env_runners) == (Env, 0)
 
 
 def test_old_names_read_and_write_what_to_dict_gives():
@@ -194,9 +182,8 @@ def test_an_old_name_wins_over_a_default_that_merely_stands_in_a_whole_dict():
 
 
 def test_two_names_of_a_setting_without_effect_may_differ():
-    config = PPOConfig().update_from_dict(
-        {"_enable_learner_api": False, "_enable_rl_module_api": True}
-    )
+    given = {"_enable_learner_api": False, "_enable_rl_module_api": True}
+    config = PPOConfig().update_from_dict(given)
     config.experimental(_enable_new_api_stack=False)
     config.rl_module(_enable_rl_module_api=True).training(_enable_learner_api=False)
     config.validate()

@@ -10,12 +10,8 @@ from trainer.config.settings import NAMES_ELSEWHERE
     ("written", "meant"),
     [
         ("trainning", "the section method `training()`"),
-        ("env_runers", "the section method `env_runners()`"),
-        ("enviroment", "the section method `environment()`"),
         ("biuld_algo", "the method `build_algo()`"),
         ("to_dic", "the method `to_dict()`"),
-        ("gama", "`gamma`, an argument of training()"),
-        ("num_env_runer", "`num_env_runners`, an argument of env_runners()"),
         ("learning_rate", "`lr`, an argument of training()"),  # of Stable-Baselines3
         ("num_gpu", "`num_gpus`, which nothing here reads"),
     ],

@@ -86,20 +86,18 @@ def test_an_old_name_whose_setting_belongs_to_an_algorithm_is_unknown_without_it
 
 
 @pytest.mark.parametrize(
-    ("config", "name", "owners"),
+    ("config_class", "name", "owners"),
     [
-        (DQNConfig(), "clip_param", "It belongs to PPO; leave"),
-        (DQNConfig(), "entropy_coeff_schedule", "It belongs to PPO; leave"),
-        (PPOConfig(), "n_step", "It belongs to DQN and SAC; leave"),
-        (PPOConfig(), "buffer_size", "It belongs to DQN and SAC; leave"),
+        (DQNConfig, "clip_param", "It belongs to PPO; leave"),
+        (DQNConfig, "entropy_coeff_schedule", "It belongs to PPO; leave"),
+        (PPOConfig, "buffer_size", "It belongs to DQN and SAC; leave"),
     ],
 )
-def test_a_setting_of_another_algorithm_is_told_to_be_one(config, name, owners):
-    given = {name: 1}
+def test_a_setting_of_another_algorithm_is_told_to_be_one(config_class, name, owners):
     with pytest.raises(UnknownSettingError, match=f"{name}.*no such setting. {owners} it out"):
-        config.training(**given)
+        config_class().training(**{name: 1})
     with pytest.raises(UnknownSettingError, match=owners):
-        config.update_from_dict(given)
+        config_class.from_dict({name: 1})
 
 
 def test_evaluation_num_episodes_sets_the_unit_too():
@@ -147,8 +145,7 @@ def test_two_names_with_different_values_are_refused_in_any_order(given):
 
 
 def test_two_names_with_the_same_value_are_fine():
-    config = PPOConfig().update_from_dict({"num_workers": 3, "num_env_runners": 3})
-    assert config.num_env_runners == 3
+    assert PPOConfig.from_dict({"num_workers": 3, "num_env_runners": 3}).num_env_runners == 3
 
 
 def test_names_without_successor_are_refused_unless_they_ask_for_nothing():
@@ -165,19 +162,10 @@ def test_offline_events_are_refused_as_arguments():
         PPOConfig().callbacks(on_evaluate_offline_start=print)
 
 
-def _set_attribute(name):
-    setattr(PPOConfig(), name, 1)
-
-
-def _call_section(name):
-    given = {name: 1}
-    PPOConfig().env_runners(**given)
-
-
 _ROUTES = {
-    "section": _call_section,
+    "section": lambda name: PPOConfig().env_runners(**{name: 1}),
     "old section": lambda name: PPOConfig().rollouts(**{name: 1}),
-    "set attribute": _set_attribute,
+    "set attribute": lambda name: setattr(PPOConfig(), name, 1),
     "get attribute": lambda name: getattr(PPOConfig(), name),
     "set item": lambda name: PPOConfig().__setitem__(name, 1),
     "get item": lambda name: PPOConfig()[name],
@@ -185,9 +173,6 @@ _ROUTES = {
     "from_dict": lambda name: PPOConfig.from_dict({name: 1}),
     "overrides": lambda name: PPOConfig.overrides(**{name: 1}),
     "evaluation_config": lambda name: PPOConfig().evaluation(evaluation_config={name: 1}),
-    "evaluation_config attribute": lambda name: setattr(
-        PPOConfig(), "evaluation_config", {name: 1}
-    ),
     "multiagent": lambda name: PPOConfig().update_from_dict({"multiagent": {name: 1}}),
     "pop": lambda name: PPOConfig().pop(name),
 }

@@ -36,7 +36,7 @@ def _arguments(config):
 
 _COMMON = _arguments(AlgorithmConfig) | {
     # In more sections than its own, as in RLlib.
-    ("multi_agent", "algorithm_config_overrides_per_module"),
+    ("multi_agent", "algorithm_config_overrides_per_module")
 }
 _WITH_RULES_OF_THEIR_OWN = {("training", "replay_buffer_config")}
 _ARGUMENTS = [
@@ -58,13 +58,6 @@ def test_each_argument_sets_its_setting_and_gives_the_config():
         assert argument in inspect.signature(getattr(config, section)).parameters
 
 
-def test_ppo_changes_defaults_of_sampling():
-    config = PPOConfig()
-    assert (config.num_env_runners, config.rollout_fragment_length) == (2, "auto")
-    assert config.model_config == {"vf_share_layers": False}
-    assert AlgorithmConfig().num_env_runners == 0
-
-
 def test_every_event_is_an_argument_of_callbacks():
     parameters = list(inspect.signature(AlgorithmConfig.callbacks).parameters)
     assert parameters == ["self", "callbacks_class", *parameters[2:-1], "old_names"]
@@ -79,21 +72,12 @@ def test_completion_shows_all_arguments_of_a_class_with_its_defaults():
     assert ours <= set(shown)
     for name in ("lr", "gamma", "train_batch_size", "clip_param", "num_epochs", "lambda_"):
         assert shown[name].default == PPOConfig()[name], name
-    assert inspect.signature(AlgorithmConfig.training).parameters["lr"].default == (
-        AlgorithmConfig().lr
-    )
-    assert "clip_param" not in inspect.signature(AlgorithmConfig.training).parameters
+    common = inspect.signature(AlgorithmConfig.training).parameters
+    assert common["lr"].default == AlgorithmConfig().lr
+    assert "clip_param" not in common
     assert list(inspect.signature(PPOConfig.environment).parameters)[:2] == ["self", "env"]
     assert inspect.signature(PPOConfig().env_runners).parameters["num_env_runners"].default == 2
     assert inspect.signature(DQNConfig().training).parameters["num_atoms"].default == 1
-
-
-def test_a_section_that_a_subclass_changes_shows_the_defaults_of_the_subclass():
-    class Mine(PPOConfig):
-        changed_defaults = {"clip_param": 0.1}
-
-    assert inspect.signature(Mine().training).parameters["clip_param"].default == 0.1
-    assert inspect.signature(PPOConfig().training).parameters["clip_param"].default == 0.3
 
 
 def test_not_provided_changes_nothing_but_none_does():
@@ -105,22 +89,23 @@ def test_not_provided_changes_nothing_but_none_does():
 def test_positional_arguments_where_rllib_has_them():
     config = AlgorithmConfig().environment("CartPole-v1").callbacks(dict)
     config.framework("tf").api_stack(False, False).checkpointing(True, False)
-    assert (config.env, config.callbacks_class, config.framework_str) == (
-        "CartPole-v1",
-        dict,
-        "tf",
-    )
+    found = (config.env, config.callbacks_class, config.framework_str)
+    assert found == ("CartPole-v1", dict, "tf")
     assert not config.enable_rl_module_and_learner
     assert config.export_native_model_files
 
 
-def test_wrong_use_of_positional_arguments_is_a_type_error():
-    with pytest.raises(TypeError, match="takes 1 positional"):
-        AlgorithmConfig().environment("a", "b")
-    with pytest.raises(TypeError, match=r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"):
-        AlgorithmConfig().callbacks(object, object)
-    with pytest.raises(TypeError, match="two values for the argument `env`"):
-        AlgorithmConfig().environment("a", env="b")
+@pytest.mark.parametrize(
+    ("section", "given", "named", "told"),
+    [
+        ("environment", ["a", "b"], {}, "takes 1 positional"),
+        ("environment", ["a"], {"env": "b"}, "two values for the argument `env`"),
+        ("callbacks", [object] * 2, {}, r"\(callbacks_class\).* as a list, callbacks\(\[a, b\]\)"),
+    ],
+)
+def test_wrong_use_of_positional_arguments_is_a_type_error(section, given, named, told):
+    with pytest.raises(TypeError, match=told):
+        getattr(AlgorithmConfig(), section)(*given, **named)
 
 
 def test_a_later_event_function_replaces_and_leaves_the_class():
@@ -148,14 +133,6 @@ def test_env_config_is_merged_on_every_level():
     assert config.env_config == {"a": {"b": 1, "d": 2}, "c": [2]}
 
 
-def test_exploration_config_is_replaced_when_its_type_changes():
-    config = AlgorithmConfig().exploration(exploration_config={"type": "A", "x": 1})
-    config.env_runners(exploration_config={"y": 2})
-    assert config.exploration_config == {"type": "A", "x": 1, "y": 2}
-    config.env_runners(exploration_config={"type": "B"})
-    assert config.exploration_config == {"type": "B"}
-
-
 def test_model_config_keeps_the_defaults_of_the_algorithm():
     config = PPOConfig().training(model={"fcnet_hiddens": [64]})
     expected = {"vf_share_layers": False, "fcnet_hiddens": [64]}
@@ -168,20 +145,12 @@ def test_model_config_keeps_the_defaults_of_the_algorithm():
     assert config.model_config == {"vf_share_layers": False}
 
 
-def test_every_setting_is_described_with_its_section():
-    rows = {row.name: row for row in PPOConfig.describe_settings()}
-    assert rows.keys() == PPOConfig().keys()
-    assert [row.name for row in rows.values() if not row.doc] == []
-    assert [row.name for row in rows.values() if not row.section] == ["in_evaluation"]
-    assert rows["lr"].default == 5e-5
-    assert rows["lambda_"].old_names == ("lambda",)
-    assert rows["sample_timeout_s"].unit == "s"
-
-
 @pytest.mark.parametrize("config", [DQNConfig, PGConfig, PPOConfig, SACConfig])
 def test_a_setting_without_argument_or_docstring_is_named(config):
     rows = config.describe_settings()
+    assert {row.name for row in rows} == config().keys()
     assert [row.name for row in rows if not row.doc] == []
+    assert [row.name for row in rows if not row.section] == ["in_evaluation"]
     assert [row.name for row in rows if not row.argument] == ["in_evaluation"]
 
 

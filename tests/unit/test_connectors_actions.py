@@ -18,18 +18,27 @@ MIXED = spaces.Box(
 )
 
 
-def test_normalized_actions_are_scaled_to_the_bounds_and_clipped():
-    decoder = ActionDecoder(BOUNDED, normalize_actions=True)
-    for action, expected in (
-        ([-1.0, -1.0], [0.0, -10.0]),
-        ([0.0, 0.0], [2.0, 0.0]),
-        ([1.0, 0.5], [4.0, 5.0]),
-        ([3.0, -3.0], [4.0, -10.0]),
-    ):
-        decoded = decoder.to_env(np.array(action, np.float32))
-        assert decoded.tolist() == expected
-        assert decoded.dtype == np.float32
-        assert BOUNDED.contains(decoded)
+SCALED = {"normalize_actions": True}
+CLIPPED = {"normalize_actions": False, "clip_actions": True}
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "action", "expected"),
+    [
+        (BOUNDED, SCALED, [-1.0, -1.0], [0.0, -10.0]),
+        (BOUNDED, SCALED, [1.0, 0.5], [4.0, 5.0]),
+        (BOUNDED, SCALED, [3.0, -3.0], [4.0, -10.0]),
+        (MIXED, SCALED, [0.5, 77.0, -5.0], [3.0, 77.0, -1.0]),
+        (BOUNDED, CLIPPED, [0.5, 77.0], [0.5, 10.0]),
+    ],
+)
+def test_actions_are_scaled_to_the_bounds_that_there_are_or_only_clipped(
+    space, options, action, expected
+):
+    decoded = ActionDecoder(space, **options).to_env(np.array(action, np.float32))
+    assert decoded.tolist() == expected
+    assert decoded.dtype == np.float32
+    assert space.contains(decoded)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -40,17 +49,6 @@ def test_a_range_beyond_floats_is_scaled(dtype):
         decoded = ActionDecoder(space).to_env(np.array([action, action], np.float32))
         np.testing.assert_allclose(decoded[0] / most, expected, rtol=1e-3)
         assert decoded[1] == 2.0 + 4.0 * expected
-
-
-def test_dimensions_without_bounds_stay_unchanged():
-    decoder = ActionDecoder(MIXED, normalize_actions=True)
-    decoded = decoder.to_env(np.array([0.5, 77.0, -5.0], np.float32))
-    assert decoded.tolist() == [3.0, 77.0, -1.0]
-
-
-def test_clip_actions_only_clips():
-    decoder = ActionDecoder(BOUNDED, normalize_actions=False, clip_actions=True)
-    assert decoder.to_env(np.array([0.5, 77.0], np.float32)).tolist() == [0.5, 10.0]
 
 
 def test_rows_are_decoded_by_themselves():
@@ -109,13 +107,11 @@ def test_what_is_not_changed_is_copied_for_the_env_may_write_into_it():
 
 def test_integers_are_counted_from_the_lower_bound():
     space = spaces.Box(np.array([-3, 200], np.int16), np.array([3, 300], np.int16), dtype=np.int16)
-    decoder = ActionDecoder(space)
-    decoded = decoder.to_env(np.array([[0, 0], [6, 100]]))
+    decoded = ActionDecoder(space).to_env(np.array([[0, 0], [6, 100]]))
     assert decoded.tolist() == [[-3, 200], [3, 300]]
     assert decoded.dtype == np.int16
-    assert ActionDecoder(spaces.Box(250, 255, (1,), np.uint8)).to_env(np.array([5])).tolist() == [
-        255
-    ]
+    small = ActionDecoder(spaces.Box(250, 255, (1,), np.uint8))
+    assert small.to_env(np.array([5])).tolist() == [255]
 
 
 def test_parts_of_nested_actions_are_decoded_by_themselves():

@@ -36,11 +36,7 @@ def chunks(*, bootstrap, lengths=None, repeat=1):
         ({"use_gae": False}, [2.5, 3.0, 2.5], [3.0, 4.0, 4.0]),
         ({"use_gae": False, "use_critic": False}, [3.0, 4.0, 4.0], [3.0, 4.0, 4.0]),
         # deltas: .5*1 - .5 = 0, .5*1.5 - 1 = -.25, .5*2 - 1.5 = -.5
-        (
-            {"lambda_": 0.5, "rewards": "shaped"},
-            [-0.09375, -0.375, -0.5],
-            [0.40625, 0.625, 1.0],
-        ),
+        ({"lambda_": 0.5, "rewards": "shaped"}, [-0.09375, -0.375, -0.5], [0.40625, 0.625, 1.0]),
     ],
 )
 def test_columns_get_the_advantages_of_their_chunk(options, advantages, targets):

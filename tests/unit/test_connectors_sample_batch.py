@@ -28,8 +28,7 @@ def test_a_copy_shares_nothing_unless_told_to():
     original["obs"]["a"][0, 0] = 9.0
     assert copy["rewards"][0] == copy["obs"]["a"][0, 0] == 0.0
     assert shallow["rewards"] is original["rewards"]
-    assert isinstance(copy, SampleBatch)
-    assert isinstance(shallow, SampleBatch)
+    assert type(copy) is type(shallow) is SampleBatch
 
 
 def test_a_batch_travels():

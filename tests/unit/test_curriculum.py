@@ -4,7 +4,6 @@ import threading
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from hypothesis import given
@@ -25,7 +24,6 @@ from trainer.envs.tasks import (
 from trainer.errors import TaskError
 from trainer.testing.envs import CountdownEnv, TaskCountdownEnv
 from trainer_toolkit.plain_classes import from_plain, to_plain
-from trainer_toolkit.trees import same
 
 
 class PlainWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -46,6 +44,10 @@ class OwnTimeLimit(TimeLimit):
     """The user's own, although it derives from one of gymnasium's."""
 
 
+def gymnasium_layers(env):
+    return OrderEnforcing(TimeLimit(env, 9))
+
+
 class HalfEnv(CountdownEnv):
     def set_task(self, task):
         """Takes it, and never tells."""
@@ -59,13 +61,8 @@ class Unfinished(TaskSettableEnv[Any, Any]):
     ("wrap", "users", "takes_tasks"),
     [
         (TaskCountdownEnv, TaskCountdownEnv, TaskCountdownEnv),
-        (lambda: TimeLimit(TaskCountdownEnv(), 9), TaskCountdownEnv, TaskCountdownEnv),
-        (
-            lambda: OrderEnforcing(TimeLimit(TaskCountdownEnv(), 9)),
-            TaskCountdownEnv,
-            TaskCountdownEnv,
-        ),
-        (lambda: TimeLimit(TaskWrapper(CountdownEnv()), 9), TaskWrapper, TaskWrapper),
+        (lambda: gymnasium_layers(TaskCountdownEnv()), TaskCountdownEnv, TaskCountdownEnv),
+        (lambda: gymnasium_layers(TaskWrapper(CountdownEnv())), TaskWrapper, TaskWrapper),
         (lambda: TaskWrapper(TaskCountdownEnv()), TaskWrapper, TaskWrapper),
         (lambda: PlainWrapper(TaskCountdownEnv()), PlainWrapper, TaskCountdownEnv),
         (lambda: OwnTimeLimit(TaskCountdownEnv(), 9), OwnTimeLimit, TaskCountdownEnv),
@@ -128,44 +125,6 @@ def test_other_missing_attributes_are_left_alone():
     assert not isinstance(caught.value, TaskError)
 
 
-class SimpleObject:
-    def __init__(self, size):
-        self.size = size
-
-
-NAN = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "is_same"),
-    [
-        (1, 1, True),
-        (1, 2, False),
-        (np.int64(3), 3, True),
-        ("easy", "easy", True),
-        (NAN, float("nan"), True),
-        (None, 0, False),
-        (np.array([1, 2]), np.array([1, 2]), True),
-        (np.array([1, 2]), np.array([1, 3]), False),
-        (np.array([1.0, NAN]), np.array([1.0, NAN]), True),
-        (np.array([1]), np.array([1.0]), False),
-        (np.array([1, 1]), 1, False),
-        (np.array(["a"]), np.array(["a"]), True),
-        ({"size": np.zeros(2)}, {"size": np.zeros(2)}, True),
-        ({"size": np.zeros(2)}, {"size": np.ones(2)}, False),
-        ({"size": 1}, {"size": 1, "more": 2}, False),
-        ([1, (2, NAN)], [1, (2, NAN)], True),
-        ([1, 2], (1, 2), False),
-        ([1, 2], [1], False),
-        (SimpleObject(1), SimpleObject(1), True),
-        (SimpleObject(1), SimpleObject(2), False),
-    ],
-)
-def test_tasks_are_compared_by_value(left, right, is_same):
-    assert same(left, right) is is_same
-    assert same(right, left) is is_same
-
-
 def tasks_at(*pairs):
     return tuple(TaskInForce(step, task) for step, task in pairs)
 
@@ -207,8 +166,7 @@ def test_a_task_that_the_env_changes_in_place_is_noted():
 
 def test_a_task_that_cannot_be_copied_is_played_as_it_is():
     lock = threading.Lock()
-    env = TaskCountdownEnv({"task": lock})
-    tasks = SlotTasks(env, where="here")
+    tasks = SlotTasks(TaskCountdownEnv({"task": lock}), where="here")
     tasks.notice(1)
     assert tasks.in_force == tasks_at((0, lock))
 
@@ -274,7 +232,6 @@ def test_positions_with_tasks_survive_saving_and_keep_the_task_of_now(pairs, is_
         (lambda *arguments: 1, True),
         (lambda results, env, ctx, more=None: 1, True),
         (lambda results, env: 1, False),
-        (lambda: 1, False),
         (lambda a, b, c, d: 1, False),
         (lambda results, *, env, ctx: 1, False),
         (print, True),

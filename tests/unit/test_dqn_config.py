@@ -19,11 +19,8 @@ def test_the_defaults_are_valid_and_do_not_explore_in_evaluation():
     config = DQNConfig()
     assert config.get_evaluation_config_object().explore is False
     assert config.explore is True
+    assert config.store_buffer_in_checkpoints is True  # RLlib never saves it
     config.validate()
-
-
-def test_the_buffer_is_saved_unless_somebody_opts_out():
-    assert DQNConfig().store_buffer_in_checkpoints is True  # RLlib never saves it
 
 
 def test_hidden_layers_of_rllib_are_those_of_the_heads():
@@ -36,13 +33,10 @@ def test_hidden_layers_of_rllib_are_those_of_the_heads():
     ("name", "value", "advice"),
     [
         ("noisy", True, "ParameterNoise"),
-        ("sigma0", 0.4, "noisy networks"),
         ("before_learn_on_batch", print, "on_learn_on_batch"),
         ("burn_in_len", 4, "recurrent"),
         ("categorical_distribution_temperature", 0.5, "SoftQ"),
         ("num_epochs", 2, "training_intensity"),
-        ("minibatch_size", 16, "training_intensity"),
-        ("shuffle_batch_per_epoch", True, "training_intensity"),
     ],
 )
 def test_what_is_not_offered_is_refused_with_what_to_do(name, value, advice):
@@ -55,19 +49,15 @@ def test_what_is_not_offered_is_refused_with_what_to_do(name, value, advice):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"td_error_loss_fn": "l1"}, "one of 'huber', 'mse'"),
         ({"num_atoms": 51, "v_min": 1.0, "v_max": 1.0}, "above v_min=1.0"),
-        ({"num_atoms": 0}, "an int ≥ 1"),
         ({"n_step": 3, "rollout_fragment_length": 2}, "shorter than n_step=3"),
         ({"n_step": (2, 5), "rollout_fragment_length": 4}, "rollout_fragment_length=5 or more"),
         ({"n_step": (5, 2)}, "(lowest, highest)"),
-        ({"tau": 0.0}, "> 0"),
         ({"epsilon": [[0, 1.5], [10, 0.1]]}, "must not be above 1"),
-        ({"epsilon": 2.0}, "must not be above 1"),
         ({"replay_buffer_config": {"type": "EpisodReplayBuffer"}}, "Did you mean"),
         ({"replay_buffer_config": {"capacty": 5}}, "'capacity'"),
         ({"replay_buffer_config": {"capacity": 0}}, "an int ≥ 1 and"),
-        ({"training_intensity": 0}, "> 0"),
+        ({"model_config": {"dueling": False}}, "dueling"),
     ],
 )
 def test_what_cannot_be_is_explained(settings, expected):
@@ -107,15 +97,9 @@ def test_the_settings_of_the_network_are_dqns_own():
     config = DQNConfig().training(dueling=False, num_atoms=3, model={"fcnet_hiddens": [4]})
     spec = module_specs(config).only
     assert spec.module_class is QModule
-    assert isinstance(spec.model_config, dict)
-    assert spec.model_config["dueling"] is False
-    assert spec.model_config["num_atoms"] == 3
+    assert {"dueling": False, "num_atoms": 3}.items() <= spec.model_config.items()
     with pytest.raises(UnknownSettingError):
         PPOConfig().training(dueling=False)
-
-
-def test_a_setting_of_dqn_in_the_model_config_is_refused_instead_of_ignored():
-    assert "dueling" in problems(model_config={"dueling": False})
 
 
 def test_networks_of_ones_own_give_values_and_no_distributions():
@@ -124,9 +108,7 @@ def test_networks_of_ones_own_give_values_and_no_distributions():
 
     config = DQNConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Own))
     config.validate()
-    model_config = module_specs(config).only.model_config
-    assert isinstance(model_config, dict)
-    assert "dueling" not in model_config
+    assert "dueling" not in module_specs(config).only.model_config
     config.training(num_atoms=5)
     with pytest.raises(ConfigError, match=r"module class Own gives one value .* derive .* QModule"):
         config.validate()
@@ -185,3 +167,32 @@ def test_first_weights_are_uniform_and_saved_configs_keep_theirs():
     assert DQNConfig.from_state(state).model_config == {"initializer": "uniform"}
     of_before = {**state, "settings": {**state["settings"], "model_config": {}}}
     assert DQNConfig.from_state(of_before).model_config == {}
+
+
+# ---- epsilon and exploration_config: one place decides
+
+_SCHEDULE = [[0, 1.0], [5000, 0.05]]
+
+
+def test_epsilon_and_arguments_without_a_type_are_refused_together():
+    config = DQNConfig().training(epsilon=_SCHEDULE)
+    config.exploration(exploration_config={"warmup_timesteps": 100})
+    with pytest.raises(ConfigError, match="says already how often actions are random"):
+        config.validate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"epsilon": _SCHEDULE}, {"epsilon_schedule": _SCHEDULE}),
+        ({"exploration_config": {"final_epsilon": 0.1}}, {"final_epsilon": 0.1}),
+        (
+            {"epsilon": _SCHEDULE, "exploration_config": {"type": "SoftQ", "temperature": 2.0}},
+            {"type": "SoftQ", "temperature": 2.0},
+        ),
+    ],
+)
+def test_each_alone_is_fine_and_a_type_replaces_epsilon(settings, expected):
+    config = DQNConfig.from_dict(settings)
+    config.validate()
+    assert config.get_exploration_config() == {"type": "EpsilonGreedy", **expected}

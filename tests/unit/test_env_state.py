@@ -14,7 +14,7 @@ from checkpoints import decode, encode
 from trainer.envs import EnvState, StatefulEnv, why_no_env_state
 from trainer.episodes.nested import copied
 from trainer.testing import CountdownEnv, RestlessEnv
-from trainer.testing.envs import ContinuousEnv, TargetEnv, TaskCountdownEnv
+from trainer.testing.envs import ContinuousEnv, TaskCountdownEnv
 from trainer_toolkit.trees import same
 
 
@@ -36,10 +36,6 @@ class Continuous(ContinuousEnv):
     env_state_attributes = ("received", "_number")
 
 
-class Picture(TargetEnv):
-    env_state_attributes = ("steps", "_place", "_target", "_first_distance")
-
-
 def countdown(length=40):
     return Remembering({"min_length": length, "max_length": length})
 
@@ -50,56 +46,26 @@ def time_limited():
     return wrappers.TimeLimit(env, 23)
 
 
-def picture():
-    return Picture({"size": 4, "max_steps": 30})
-
-
-def continuous():
-    return Continuous({"num_steps": 30})
-
-
-def half(observation):
-    return observation / 2
-
-
+# Of those that remember nothing, two: that the others are known is asserted below.
 WRAPPED = {
     "none": countdown,
     "declared": lambda: Declaring({"min_length": 20, "max_length": 40}),
     "its own generator": lambda: RestlessEnv({"min_length": 20, "max_length": 40}),
     "Autoreset": lambda: wrappers.Autoreset(countdown(12)),
-    "ClipAction": lambda: wrappers.ClipAction(continuous()),
-    "ClipReward": lambda: wrappers.ClipReward(countdown(), 0.0, 0.5),
+    "ClipAction": lambda: wrappers.ClipAction(Continuous({"num_steps": 30})),
     "DelayObservation": lambda: wrappers.DelayObservation(countdown(), 3),
-    "DtypeObservation": lambda: wrappers.DtypeObservation(countdown(), np.float16),
-    "FilterObservation": lambda: wrappers.FilterObservation(
-        Picture({"mask": True, "size": 4}), ["observations"]
-    ),
-    "FlattenObservation": lambda: wrappers.FlattenObservation(picture()),
     "FrameStackObservation": lambda: wrappers.FrameStackObservation(countdown(), 4),
     "FrameStackObservation, zero": lambda: wrappers.FrameStackObservation(
         countdown(), 9, padding_type="zero"
     ),
     "MaxAndSkipObservation": lambda: wrappers.MaxAndSkipObservation(countdown(), 3),
     "NormalizeObservation": lambda: wrappers.NormalizeObservation(countdown()),
-    "NormalizeReward": lambda: wrappers.NormalizeReward(continuous()),
-    "OrderEnforcing": lambda: wrappers.OrderEnforcing(countdown()),
+    "NormalizeReward": lambda: wrappers.NormalizeReward(Continuous({"num_steps": 30})),
     "PassiveEnvChecker": lambda: wrappers.PassiveEnvChecker(countdown()),
     "RecordEpisodeStatistics": lambda: wrappers.RecordEpisodeStatistics(countdown(9)),
-    "RescaleAction": lambda: wrappers.RescaleAction(continuous(), np.float32(-1), np.float32(1)),
-    "RescaleObservation": lambda: wrappers.RescaleObservation(
-        countdown(), np.float32(-1), np.float32(1)
-    ),
-    "ReshapeObservation": lambda: wrappers.ReshapeObservation(countdown(), (2, 1)),
     "StickyAction": lambda: wrappers.StickyAction(countdown(), 0.5),
     "TimeAwareObservation": lambda: wrappers.TimeAwareObservation(time_limited()),
     "TimeLimit": time_limited,
-    "TransformAction": lambda: wrappers.TransformAction(
-        countdown(), lambda action: 1 - action, gym.spaces.Discrete(2)
-    ),
-    "TransformObservation": lambda: wrappers.TransformObservation(
-        countdown(), half, gym.spaces.Box(0, 1, (2,))
-    ),
-    "TransformReward": lambda: wrappers.TransformReward(countdown(), half),
     "many": lambda: wrappers.FrameStackObservation(
         wrappers.NormalizeReward(
             wrappers.NormalizeObservation(wrappers.StickyAction(time_limited(), 0.3))
@@ -148,16 +114,6 @@ def test_a_fresh_env_goes_on_exactly_from_a_state(name):
     found = played(other, 50)
     assert same(found, expected)
     assert taken(other) == taken(env)
-
-
-def test_a_time_limit_cuts_at_the_right_step():
-    env, other = time_limited(), time_limited()
-    env.reset(seed=3)
-    played(env, 20)
-    other.reset(seed=3)
-    assert state_of(other).give_back(taken(env))
-    ends = [other.step(0)[3] for _ in range(3)]
-    assert ends == [False, False, True]
 
 
 def test_every_wrapper_of_gymnasium_is_known_or_left_out_on_purpose():
@@ -284,11 +240,7 @@ class OwnTimeLimit(wrappers.TimeLimit[Any, Any]):
 def test_what_is_unknown_is_not_taken_and_told_only_where_somebody_expects_it(make, why):
     env = make()
     assert EnvState.of(env) is None
-    told = why_no_env_state(env)
-    if not why:
-        assert told == ""
-    else:
-        assert re.match(why, told)
+    assert re.fullmatch(f"{why}.*" if why else "", why_no_env_state(env), re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +287,6 @@ class Undeclared(CountdownEnv):
     ],
 )
 def test_a_state_that_cannot_be_taken_is_told(env, trouble):
-
     env.reset(seed=1)
     state = state_of(env)
     assert state.take() is None
@@ -360,12 +311,10 @@ class Refusing(Remembering):
     ],
 )
 def test_a_state_that_is_not_taken_back_is_told(env, trouble):
-
     env.reset(seed=1)
     played(env, 3)
     state = state_of(env)
     saved = state.take()
-    assert saved is not None
     env.reset(seed=1)
     assert not state.give_back(saved)
     assert re.search(trouble, state.trouble), state.trouble
@@ -376,7 +325,6 @@ def test_a_state_that_is_not_taken_back_is_told(env, trouble):
     "saved",
     [
         {"layers": [["Other", {}]], "np_random": None},
-        {"layers": [], "np_random": None},
         {"layers": 3, "np_random": None},
         {"layers": [["Remembering", {}]]},
         ["layers"],

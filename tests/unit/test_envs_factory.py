@@ -6,7 +6,6 @@ import sys
 import cloudpickle
 import gymnasium
 import pytest
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import register as register_gymnasium_id
 
 from trainer import EnvContext, EnvCreationError, register_env
@@ -36,14 +35,12 @@ class KeywordEnv(CountdownEnv):
 
 
 def made(env, env_config=None, **place):
-    arguments = {
-        "worker_index": 2,
-        "vector_index": 1,
-        "num_workers": 3,
-        "recreated_worker": False,
-        **place,
-    }
-    return make_env_factory(env, env_config or {}, source=PROGRAM).make(**arguments)
+    return made_by(make_env_factory(env, env_config or {}, source=PROGRAM), **place)
+
+
+def made_by(factory, **place):
+    standard = {"worker_index": 2, "vector_index": 1, "num_workers": 3, "recreated_worker": False}
+    return factory.make(**{**standard, **place})
 
 
 @pytest.mark.parametrize(
@@ -70,14 +67,12 @@ def test_a_gymnasium_id_gets_env_config_as_keyword_arguments():
 
 def test_a_gymnasium_spec_makes_its_env():
     assert made(gymnasium.spec("CartPole-v1"))[0].spec.id == "CartPole-v1"
-    assert isinstance(gymnasium.spec("CartPole-v1"), EnvSpec)
 
 
 def test_an_id_that_only_this_process_knows_travels_as_its_spec(gymnasium_id):
     packed = cloudpickle.dumps(make_env_factory(gymnasium_id, {"max_length": 5}, source=PROGRAM))
     del gymnasium.registry[gymnasium_id]
-    factory = pickle.loads(packed)
-    env, _ = factory.make(worker_index=1, vector_index=0, num_workers=1, recreated_worker=False)
+    env, _ = made_by(pickle.loads(packed))
     assert env.unwrapped.max_length == 5
     gymnasium.registry[gymnasium_id] = env.spec
 
@@ -96,9 +91,7 @@ def id_of_main(monkeypatch):
 def test_an_id_registered_with_a_class_of_the_script_travels_as_the_class(id_of_main, monkeypatch):
     packed = cloudpickle.dumps(make_env_factory(id_of_main, {"max_length": 5}, source=PROGRAM))
     monkeypatch.delattr(sys.modules["__main__"], "OfTheScript")  # as in a worker
-    env, _ = cloudpickle.loads(packed).make(
-        worker_index=1, vector_index=0, num_workers=1, recreated_worker=False
-    )
+    env, _ = made_by(cloudpickle.loads(packed))
     assert type(env.unwrapped).__name__ == "OfTheScript"
     assert env.unwrapped.max_length == 5
     assert gymnasium.spec(id_of_main).entry_point == "__main__:OfTheScript", "not ours to change"
@@ -181,14 +174,13 @@ class RaisingEnv(CountdownEnv):
     [
         ("CartPol-v1", {}, r"'CartPol-v1' is not known. Did you mean 'CartPole-v1'.*Accepted are"),
         ("no.such.module.Env", {}, r"could not be imported: No module named 'no'.*Accepted are"),
-        ("trainer.testing.envs.Nowhere", {}, r"could not be imported.*Nowhere"),
         (17, {}, r"env=17 is a int. Accepted are: a gymnasium id"),
         (RaisingEnv, {"level": 4}, r"Could not make env 'RaisingEnv' of env runner 2, sub-env 1: "
          r"OSError: no such level. It was given env_config=\{'level': 4\}"),
         (lambda context: "env", {}, r"returned a str; expected a gymnasium.Env. Derive the class"),
         ("CartPole-v1", {"colour": 1}, r"Could not make env 'CartPole-v1'.*colour"),
     ],
-    ids=["misspelt", "no module", "no attribute", "number", "raises", "no env", "unknown argument"],
+    ids=["misspelt", "no module", "number", "raises", "no env", "unknown argument"],
 )  # fmt: skip
 def test_what_means_no_env_is_told_with_what_would(env, env_config, expected):
     with pytest.raises(EnvCreationError, match=expected):

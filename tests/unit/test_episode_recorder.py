@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callbacks import (
-    CallbackConfigError,
-    EpisodeRecorder,
-    load_episode,
-)
+from callbacks import CallbackConfigError, EpisodeRecorder, load_episode
 from callbacks.optional_import import optional_module
 from callbacks.ready_made.recorders import (
     EpisodeChoice,

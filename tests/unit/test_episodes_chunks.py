@@ -51,6 +51,8 @@ def test_a_cut_hands_on_what_belongs_to_the_whole_episode():
     assert (episode.get_return(), episode.chunk_return()) == (7.0, 7.0)
     assert (len(successor), successor.t) == (2, 5)
     assert not episode.is_done
+    own = {"_player", "env_id", "earlier_change"}
+    assert vars(successor).keys() - own == vars(SingleAgentEpisode("e")).keys() - own
 
 
 def test_the_lookback_is_at_most_what_there_is():
@@ -183,13 +185,3 @@ def test_the_data_dict_has_one_row_per_step(numpy):
     assert [float(x) for x in data["action_logp"]] == [3 / 8, 4 / 8]
     assert list(episode.get_sample_batch()) == list(data)
     assert started().get_data_dict()["terminateds"].shape == (0,)
-
-
-def test_a_successor_has_just_the_attributes_of_an_episode_that_was_made():
-    episode = started(agent_id="a", module_id="m", multi_agent_episode_id="many")
-    play(episode, [1.0, 2.0])
-    successor, made = episode.cut(1), SingleAgentEpisode("e")
-    own = {"_player", "env_id", "earlier_change"}
-    assert vars(successor).keys() - own == vars(made).keys() - own
-    assert (successor.agent_id, successor.module_id) == ("a", "m")
-    assert (successor.multi_agent_episode_id, successor.t, successor.t_started) == ("many", 2, 2)

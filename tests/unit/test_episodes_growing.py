@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from checkpoints import codec
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_state import weak_player
 from trainer.episodes.lookback_buffer import LookbackBuffer
@@ -14,8 +15,6 @@ from trainer.errors import EpisodeError
 
 
 class FakeClock:
-    """A clock that stands still until it is told how much time has passed."""
-
     def __init__(self):
         self.now_s = 100.0
 
@@ -27,29 +26,6 @@ def started(**arguments):
     episode = SingleAgentEpisode("e", **arguments)
     episode.add_env_reset(np.zeros(2, np.float32), {"seed": 7})
     return episode
-
-
-def test_an_episode_counts_its_steps():
-    episode = started()
-    assert (episode.is_reset, len(episode), episode.t, episode.is_done) == (True, 0, 0, False)
-    episode.add_env_step(np.ones(2, np.float32), 1, 0.5, {"a": 1})
-    episode.add_env_step(np.ones(2, np.float32), 0, 1.5, terminated=True)
-    assert (len(episode), episode.t, episode.t_started) == (2, 2, 0)
-    assert (episode.is_terminated, episode.is_truncated, episode.is_done) == (True, False, True)
-    assert (episode.env_steps(), episode.agent_steps()) == (2, 2)
-    assert episode.get_return() == episode.chunk_return() == 2.0
-    assert episode.get_infos() == [{"seed": 7}, {"a": 1}, {}]
-    episode.validate()
-
-
-def test_an_episode_without_steps_is_still_true():
-    assert started()
-    assert SingleAgentEpisode()
-
-
-def test_random_ids_differ():
-    assert SingleAgentEpisode().id_ != SingleAgentEpisode().id_
-    assert SingleAgentEpisode("mine").id_ == "mine"
 
 
 def test_the_flags_are_python_bools():
@@ -70,14 +46,10 @@ def test_steps_out_of_order_are_refused():
         episode.add_env_step(0, 0, 0.0)
     with pytest.raises(EpisodeError, match="was reset already"):
         SingleAgentEpisode("e", t_started=3).add_env_reset(0)
-
-
-def test_a_flag_set_by_hand_ends_the_episode():
-    episode = started()
-    episode.add_env_step(0, 0, 0.0)
-    episode.is_truncated = True
+    by_hand = started()
+    by_hand.is_truncated = True
     with pytest.raises(EpisodeError, match="is done"):
-        episode.add_env_step(0, 0, 0.0)
+        by_hand.add_env_step(0, 0, 0.0)
 
 
 @pytest.mark.parametrize("outputs", [None, {"b": 1.0}, {"a": 1.0, "b": 1.0}])
@@ -140,14 +112,7 @@ def test_steps_can_be_added_to_arrays():
                 extra_model_outputs={"action_logp": 0.5 * step},
             )
     assert arrays.is_numpy
-    assert arrays.is_done
-    lists.to_numpy()
-    for name in ("observations", "actions", "rewards"):
-        first, second = getattr(lists, name).data, getattr(arrays, name).data
-        assert np.array_equal(first, second)
-    assert lists.get_infos() == arrays.get_infos()
-    assert arrays.get_extra_model_outputs("action_logp").tolist() == [0.0, 0.5, 1.0]
-    assert arrays.get_return() == 4.5
+    assert codec.encode(arrays.get_state()) == codec.encode(lists.to_numpy().get_state())
 
 
 def test_to_numpy_is_idempotent_and_returns_the_episode():
@@ -173,10 +138,7 @@ def test_given_data_is_lookback_unless_told_otherwise():
     assert (len(auto), auto.t, auto.lookback, auto.get_return()) == (0, 0, 2, 0.0)
     part = SingleAgentEpisode("e", **data, len_lookback_buffer=1, t_started=10)
     assert (len(part), part.t_started, part.t, part.get_return()) == (1, 10, 11, 2.0)
-    clipped = SingleAgentEpisode("e", **data, len_lookback_buffer=99)
-    assert clipped.lookback == 2
-    with pytest.raises(EpisodeError, match="-1 steps of look-back"):
-        SingleAgentEpisode("e", **data, len_lookback_buffer=-1)
+    assert SingleAgentEpisode("e", **data, len_lookback_buffer=99).lookback == 2
 
 
 def test_given_lists_are_copied():
@@ -191,11 +153,7 @@ def test_given_lists_are_copied():
 
 def test_arrays_make_a_numpy_episode():
     episode = SingleAgentEpisode(
-        "e",
-        observations=np.zeros((3, 4)),
-        actions=[0, 1],
-        rewards=[1, 2],
-        len_lookback_buffer=0,
+        "e", observations=np.zeros((3, 4)), actions=[0, 1], rewards=[1, 2], len_lookback_buffer=0
     )
     assert episode.is_numpy
     assert episode.get_actions().tolist() == [0, 1]

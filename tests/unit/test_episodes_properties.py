@@ -193,11 +193,7 @@ def assert_same(first, second):
 def test_getters_agree_before_and_after_to_numpy(
     kind, steps, lookback, indices, as_lookback, fill, one_hot
 ):
-    options = {
-        "neg_index_as_lookback": as_lookback,
-        "fill": fill,
-        "one_hot_discrete": one_hot,
-    }
+    options = {"neg_index_as_lookback": as_lookback, "fill": fill, "one_hot_discrete": one_hot}
     episode = chunk_of(kind, steps=steps, lookback=lookback)
     before = answers(episode, indices, **options)
     after = answers(episode.to_numpy(), indices, **options)

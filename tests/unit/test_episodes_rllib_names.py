@@ -9,7 +9,6 @@ from gymnasium import spaces
 from trainer import PPOConfig
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import EpisodeError
-from trainer.metrics import EpisodeRecord
 from trainer.testing.envs import CountdownEnv
 
 
@@ -83,18 +82,6 @@ def test_the_worker_is_known_where_it_plays_and_is_not_kept_alive():
     assert (restored.worker, restored.env_id) == (None, None)
     del runner
     assert episode.worker is None
-
-
-def test_data_that_is_reported_can_be_changed_in_place_or_replaced():
-    episode = played()
-    assert (episode.user_data, episode.media, episode.hist_data) == ({}, {}, {})
-    episode.custom_metrics["score"] = 1.0
-    episode.hist_data["speeds"] = [1.0, 2.0]
-    episode.media = {"clip": b"..."}  # RLlib loses what is bound anew; here it counts
-    record = EpisodeRecord.from_episode(episode)
-    assert record.custom_metrics == {"score": 1.0}
-    assert record.hist_data == {"speeds": [1.0, 2.0]}
-    assert record.media == {"clip": b"..."}
 
 
 def test_an_info_is_found_right_after_a_cut():

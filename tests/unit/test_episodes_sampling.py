@@ -52,16 +52,6 @@ def test_a_recorder_adds_what_add_env_step_adds():
         recorded.add_env_step(0, 0, 0.0)
 
 
-def test_a_recorder_goes_on_after_a_cut_and_keeps_the_lookback():
-    first = started()
-    record(first, 3)
-    second = first.cut(2)
-    record(second, 2)
-    second.validate()
-    assert (second.lookback, len(second), second.t) == (2, 2, 5)
-    assert len(second.get_extra_model_outputs(OUTPUT)) == 2
-
-
 def test_a_recorder_drops_what_its_steps_do_not_bring():
     first = started()
     record(first, 2)

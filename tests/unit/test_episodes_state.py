@@ -102,14 +102,6 @@ def test_a_pickled_episode_is_the_same_with_spaces_and_duration(numpy):
     assert copy.deepcopy(episode).get_return() == episode.get_return()
 
 
-def test_a_pickled_running_episode_goes_on():
-    other = clone(played(2))
-    other.add_env_step(
-        0, 0, 5.0, extra_model_outputs={"action_logp": 0.0, "action_dist_inputs": 0.0}
-    )
-    assert other.get_return() == pytest.approx(5 + 1 / 3)
-
-
 def test_empty_infos_cost_nothing_on_the_way():
     chunk = played(256, numpy=True, infos=False)
     arrays = (chunk.observations, chunk.actions, chunk.rewards, *chunk.extra_model_outputs.values())

@@ -12,26 +12,19 @@ _FOUR = spaces.Discrete(4)
 _VALUES = [0.5, 0.0, 2.0, -1.0]
 
 
+_RAMP = {"warmup_timesteps": 100, "epsilon_timesteps": 500}
+
+
 @pytest.mark.parametrize(
     ("timestep", "epsilon"), [(0, 1.0), (100, 1.0), (350, 0.55), (600, 0.1), (10**9, 0.1)]
 )
 def test_epsilon_follows_the_ramp(timestep, epsilon):
-    strategy = made(
-        {
-            "type": "EpsilonGreedy",
-            "final_epsilon": 0.1,
-            "warmup_timesteps": 100,
-            "epsilon_timesteps": 500,
-        },
-        _FOUR,
-    )
-    assert isinstance(strategy, EpsilonGreedy)
+    strategy = made({"type": "EpsilonGreedy", "final_epsilon": 0.1, **_RAMP}, _FOUR)
     assert strategy.epsilon(timestep) == pytest.approx(epsilon, abs=1e-12)
 
 
 def test_epsilon_has_rllibs_defaults():
     strategy = made({"type": "EpsilonGreedy"}, _FOUR)
-    assert isinstance(strategy, EpsilonGreedy)
     found = [strategy.epsilon(t) for t in (0, 50_000, 100_000, 200_000)]
     assert found == pytest.approx([1.0, 0.525, 0.05, 0.05])
 
@@ -48,13 +41,8 @@ def test_epsilon_has_rllibs_defaults():
     ],
 )
 def test_each_worker_has_its_own_constant_epsilon(num_workers, worker_index, epsilon):
-    strategy = made(
-        {"type": "PerWorkerEpsilonGreedy"},
-        _FOUR,
-        num_workers=num_workers,
-        worker_index=worker_index,
-    )
-    assert isinstance(strategy, EpsilonGreedy)
+    place = {"num_workers": num_workers, "worker_index": worker_index}
+    strategy = made({"type": "PerWorkerEpsilonGreedy"}, _FOUR, **place)
     assert strategy.epsilon(0) == pytest.approx(epsilon)
     if num_workers:
         assert strategy.epsilon(10**6) == strategy.epsilon(0)
@@ -71,7 +59,6 @@ class PerRow(EpsilonGreedy):
 
 def test_a_subclass_whose_epsilon_changes_within_a_timestep_is_asked_each_time():
     strategy = made({"type": PerRow}, _FOUR)
-    assert isinstance(strategy, PerRow)
     choice = choice_for(strategy, same_rows(_VALUES, _ROWS))
     for share in (0.0, 1.0):
         strategy.share = share

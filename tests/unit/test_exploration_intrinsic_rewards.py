@@ -8,7 +8,7 @@ from checkpoints import encode
 from tests.exploration_cases import made
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.exploration import ExploredChunk, ExploredSample
-from trainer.exploration.intrinsic_rewards import RE3, Curiosity, neighbour_distances
+from trainer.exploration.intrinsic_rewards import neighbour_distances
 
 _SUB = {"type": "StochasticSampling"}
 _TINY = {
@@ -24,7 +24,6 @@ _TINY = {
 def curious(space=None, **settings):
     config = {"type": "Curiosity", "sub_exploration": _SUB, **_TINY, **settings}
     strategy = made(config, spaces.Discrete(3) if space is None else space)
-    assert isinstance(strategy, Curiosity)
     strategy.prepare(obs_size=4, root_seed=0)
     return strategy
 
@@ -32,9 +31,7 @@ def curious(space=None, **settings):
 def re3(**settings):
     encoder = {"fcnet_hiddens": [16]}
     config = {"type": "RE3", "sub_exploration": _SUB, "embeds_dim": 8, **settings}
-    config = {"encoder_net_config": encoder, **config}
-    strategy = made(config, spaces.Discrete(3))
-    assert isinstance(strategy, RE3)
+    strategy = made({"encoder_net_config": encoder, **config}, spaces.Discrete(3))
     strategy.prepare(obs_size=4, root_seed=0)
     return strategy
 
@@ -138,20 +135,23 @@ def test_features_that_are_not_finite_are_named_and_change_nothing():
     assert encode(strategy.get_state()) == encode(before)
 
 
-def test_curiosity_names_what_is_missing_or_misspelt():
-    with pytest.raises(ConfigError, match="needs `sub_exploration`"):
-        made({"type": "Curiosity"}, spaces.Discrete(2))
-    with pytest.raises(ConfigError, match="Did you mean 'fcnet_hiddens'"):
-        curious(feature_net_config={"fcnet_hidden": [3]})
-    with pytest.raises(ConfigError, match="there is no activation 'rellu'"):
-        curious(inverse_net_activation="rellu")
-    box = spaces.Box(-1.0, 1.0, (1,))
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sub_exploration": None}, "needs `sub_exploration`"),
+        ({"feature_net_config": {"fcnet_hidden": [3]}}, "Did you mean 'fcnet_hiddens'"),
+        ({"inverse_net_activation": "rellu"}, "there is no activation 'rellu'"),
+        ({"sub_exploration": {"type": "ParameterNoise"}}, "does more than to choose actions"),
+    ],
+)
+def test_curiosity_names_what_is_missing_or_misspelt(settings, told):
+    with pytest.raises(ConfigError, match=told):
+        curious(**settings)
+
+
+def test_curiosity_is_of_counted_actions():
     with pytest.raises(UnsupportedSpaceError, match="explores Discrete or MultiDiscrete"):
-        made({"type": "Curiosity", "sub_exploration": _SUB}, box)
-    with pytest.raises(ConfigError, match="does more than to choose actions"):
-        made(
-            {"type": "Curiosity", "sub_exploration": {"type": "ParameterNoise"}}, spaces.Discrete(2)
-        )
+        curious(spaces.Box(-1.0, 1.0, (1,)))
 
 
 def test_neighbour_distances_are_those_of_a_plain_search():
@@ -191,12 +191,3 @@ def test_the_weight_of_re3_decays_with_iterations():
     assert [decaying.beta_at(t) for t in (0, 1, 3)] == pytest.approx([0.4, 0.36, 0.2916])
     with pytest.raises(ConfigError, match="'constant' or 'linear_decay'"):
         re3(beta_schedule="linear")
-
-
-def test_rare_states_pay_more_than_frequent_ones():
-    obs = np.zeros((41, 4), np.float32)
-    obs[20] = 3.0
-    part = ExploredChunk(obs, np.zeros(40, np.int64), np.zeros(40), None)
-    rewards = re3(k_nn=3).observe_sample(sample_of([part]))[0]
-    assert rewards.argmax() == 20
-    assert rewards[:20].max() < 1e-3

@@ -31,6 +31,7 @@ def documented(text):
 def test_the_docs_list_every_standard_key_once_with_unit_and_owner():
     rows = documented(PAGE.read_text(encoding="utf-8"))
     assert len(rows) == len(set(rows))
+    assert len({key.pattern for key in STANDARD_KEYS}) == len(STANDARD_KEYS)
     assert set(rows) == {(key.pattern, key.unit, key.owner) for key in STANDARD_KEYS}
 
 
@@ -59,16 +60,24 @@ def test_the_docs_list_every_old_key_with_its_place():
         assert rows[f"`{key}`"] == f"`{paths[0]}`"
 
 
-def test_a_key_is_described_by_its_most_exact_pattern():
-    def found(path):
-        key = describe(path)
-        assert key is not None
-        return key
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("timers/training_iteration", {"pattern": "timers/training_iteration"}),
+        ("timers/another", {"pattern": "timers", "is_wall_clock": True}),
+        ("env_runners/custom_metrics/x_mean", {"pattern": "env_runners/custom_metrics"}),
+        (
+            "evaluation/env_runners/num_env_steps_sampled",
+            {"unit": "env steps", "always_in": {"train", "evaluate"}},
+        ),
+        ("learners/my_policy/policy_loss", {"owner": "policy learner"}),
+        ("config/lr", {"owner": "algorithm"}),
+    ],
+)
+def test_a_key_is_described_by_its_most_exact_pattern(path, expected):
+    found = describe(path)
+    assert {name: getattr(found, name) for name in expected} == expected
 
-    assert found("timers/training_iteration").pattern == "timers/training_iteration"
-    assert found("timers/another").pattern == "timers"
-    assert found("env_runners/custom_metrics/x_mean").pattern == "env_runners/custom_metrics"
-    assert found("evaluation/env_runners/num_episodes").always_in == {"train", "evaluate"}
-    assert found("config/lr").owner == "algorithm"
-    assert describe("env_runners/speed") is None
-    assert describe("evaluation/speed") is None
+
+def test_other_keys_are_described_by_none():
+    assert describe("env_runners/speed") is describe("evaluation/speed") is None

@@ -1,6 +1,5 @@
 """What the options of `log_value` mean, and what is refused."""
 
-import json
 import logging
 import math
 from decimal import Decimal
@@ -49,17 +48,6 @@ def test_two_results_in_a_row(options, first, second):
     assert type(result) is type(second)
 
 
-@pytest.mark.parametrize(("options", "first", "second"), TWO_RESULTS)
-def test_two_hand_overs_in_a_row(options, first, second):
-    """What a runner drains gives the same results on the driver."""
-    runner, driver = MetricsLogger(), MetricsLogger(root=True)
-    for values, expected in (((1, 2, 3), first), ((7,), second)):
-        for value in values:
-            runner.log_value("x", value, **options)
-        driver.aggregate([runner.drain()])
-        assert driver.reduce() == {"x": expected}
-
-
 @pytest.mark.parametrize(
     ("options", "empty"),
     [
@@ -101,27 +89,21 @@ def test_only_nan_gives_nan_and_later_numbers_count():
     assert logger.reduce() == {"ema": 4.0, "sum": 0}
 
 
-def test_numbers_of_all_kinds_become_python_numbers():
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (True, int),
+        (np.bool_(True), int),
+        (np.int32(1), int),
+        (np.float32(1), float),
+        (np.array(1.0), float),
+        (2**60, float),
+    ],
+)
+def test_numbers_of_all_kinds_become_python_numbers(value, kind):
     logger = MetricsLogger(root=True)
-    for key, value in {
-        "bool": True,
-        "np_bool": np.bool_(True),
-        "np_int": np.int32(1),
-        "np_float": np.float32(1),
-        "zero_dim": np.array(1.0),
-        "huge": 2**60,
-    }.items():
-        logger.log_value(key, value, reduce="sum")
-    result = logger.reduce()
-    assert {key: type(value) for key, value in result.items()} == {
-        "bool": int,
-        "np_bool": int,
-        "np_int": int,
-        "np_float": float,
-        "zero_dim": float,
-        "huge": float,
-    }
-    json.dumps(result)
+    logger.log_value("x", value, reduce="sum")
+    assert type(logger.reduce()["x"]) is kind
 
 
 def test_arrays_and_lists_are_kept_whole():
@@ -139,9 +121,11 @@ def test_arrays_and_lists_are_kept_whole():
     [
         ("text", {}),
         (None, {}),
-        ([1.0], {}),
+        ([10**500], {}),
         (np.ones(3), {}),
-        (1j, {}),
+        (np.complex64(1), {}),
+        (Decimal(1), {}),
+        (Fraction(1, 3), {}),
         ("text", {"reduce": None}),
         (["a"], {"reduce": None}),
         ([[1], [1, 2]], {"reduce": None}),
@@ -150,7 +134,7 @@ def test_arrays_and_lists_are_kept_whole():
     ],
 )
 def test_other_values_are_refused(value, options):
-    with pytest.raises(MetricsError, match=r"x: .* cannot be logged .* Log a number"):
+    with pytest.raises(MetricsError, match=r"^x: .* cannot be logged with reduce=.*float\(x\)"):
         MetricsLogger().log_value("x", value, **options)
 
 
@@ -160,19 +144,13 @@ def test_other_values_are_refused(value, options):
         ({"window": 3, "ema_coeff": 0.1}, "window=3 and ema_coeff=0.1 cannot be combined"),
         ({"reduce": "sum", "ema_coeff": 0.1}, "ema_coeff=0.1 cannot be combined with reduce='sum'"),
         ({"reduce": "mena"}, r"reduce='mena' is unknown.*Did you mean 'mean'"),
-        ({"reduce": "item_series"}, "'item_series' is unknown.*list of all values.*reduce=None"),
         ({"reduce": "lifetime_sum"}, "'lifetime_sum' is unknown.*sum of all.*reduce=\"sum\""),
-        ({"reduce": "ema"}, "'ema' is unknown.*ema_coeff=0.01"),
         ({"window": 0}, "window=0 is no number of values"),
-        ({"window": 2.5}, r"window=2.5 is no number of values"),
         ({"window": True}, "window=True is no number of values"),
         ({"ema_coeff": 0.0}, r"ema_coeff=0.0 lies outside \(0, 1\]"),
         ({"percentiles": True}, "percentiles=True cannot be combined with reduce='mean'"),
         ({"reduce": None, "percentiles": [5]}, "cannot be combined"),
-        (
-            {"reduce": None, "window": 3, "percentiles": [101]},
-            r"percentiles=\[101\] are not all within",
-        ),
+        ({"reduce": None, "window": 3, "percentiles": [101]}, r"\[101\] are not all within"),
         ({"with_throughput": True}, "with_throughput=True cannot be combined with reduce='mean'"),
         (
             {"reduce": "sum", "with_throughput": True, "throughput_ema_coeff": 2.0},
@@ -191,14 +169,6 @@ def test_impossible_options_are_refused(options, text):
 def test_a_key_is_a_string_or_a_tuple_of_strings(key):
     with pytest.raises(MetricsError, match="is no key"):
         MetricsLogger().log_value(key, 1.0)
-
-
-@pytest.mark.parametrize(("first", "second"), [("a", ("a", "b")), (("a", "b"), "a")])
-def test_a_key_is_not_a_value_and_a_group(first, second):
-    logger = MetricsLogger()
-    logger.log_value(first, 1.0)
-    with pytest.raises(MetricsError, match="a value and a group at once"):
-        logger.log_value(second, 1.0)
 
 
 def test_other_options_later_warn_once_and_change_nothing(caplog):
@@ -308,14 +278,6 @@ def test_numbers_beyond_floats_are_refused_and_leave_no_key(value, told):
     assert logger.peek() == {"known": math.inf}
 
 
-@pytest.mark.parametrize("value", [Decimal(1), Fraction(1, 3), 1j, np.complex64(1), "1", [10**500]])
-def test_what_is_no_number_of_python_or_numpy_is_refused(value):
-    with pytest.raises(
-        MetricsError, match=r"^x: .* cannot be logged with reduce='mean'.*float\(x\)"
-    ):
-        MetricsLogger().log_value("x", value)
-
-
 def test_min_and_max_stand_beside_means():
     logger = MetricsLogger()
     for value in (1.0, 2.0, 6.0):
@@ -345,30 +307,20 @@ def test_a_key_logged_under_such_a_name_wins():
 def test_percentiles():
     logger = MetricsLogger()
     for value in range(101):
-        logger.log_value("x", value, reduce=None, window=101, percentiles=[5, 50])
-        logger.log_value("y", value, reduce=None, window=101, percentiles=True)
+        for key, percentiles in {"x": [5, 50], "all": True, "array": np.array([0, 100])}.items():
+            logger.log_value(key, value, reduce=None, window=101, percentiles=percentiles)
     assert logger.peek("x") == {5: 5.0, 50: 50.0}
-    assert list(logger.peek("y")) == [0, 50, 75, 90, 95, 99, 100]
+    assert list(logger.peek("all")) == [0, 50, 75, 90, 95, 99, 100]
+    assert logger.peek("array") == {0: 0, 100: 100}
 
 
-@given(
-    values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9),
-    percentile=st.floats(0, 100),
-)
+@given(values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=9), percentile=st.floats(0, 100))
 def test_percentiles_are_those_of_numpy(values, percentile):
     logger = MetricsLogger()
     for value in values:
         logger.log_value("x", value, reduce=None, window=9, percentiles=[percentile])
     expected = float(np.percentile(values, percentile))
     assert logger.peek("x")[percentile] == pytest.approx(expected, rel=1e-12, abs=1e-6)
-
-
-def test_percentiles_may_be_an_array_at_every_call():
-    logger = MetricsLogger()
-    for value in (1, 2, 3):
-        percentiles = np.array([0, 100])
-        logger.log_value("x", value, reduce=None, window=9, percentiles=percentiles)
-    assert logger.peek("x") == {0: 1, 100: 3}
 
 
 def test_percentiles_of_infinities():
@@ -379,8 +331,7 @@ def test_percentiles_of_infinities():
 
 
 class FakeClock:
-    def __init__(self):
-        self.now_s = 0.0
+    now_s = 0.0
 
     def __call__(self):
         return self.now_s
@@ -592,15 +543,11 @@ def test_states_round_trip_and_go_on(after_result):
 def test_a_first_value_that_is_refused_leaves_no_key_and_no_options():
     logger = MetricsLogger()
     logger.log_value(("car", "speed"), 1.0)
-    for key in ("height", ("car", "height")):
-        with pytest.raises(MetricsError, match="cannot be logged"):
-            logger.log_value(key, None)
-        with pytest.raises(MetricsError, match="cannot be logged"):
-            logger.set_value(key, None)
+    for key in ("height", ("car", "height"), "car/speed"):
+        for method in (logger.log_value, logger.set_value):
+            with pytest.raises(MetricsError, match="cannot be logged"):
+                method(key, None)
     assert logger.peek() == {"car": {"speed": 1.0}}
-    with pytest.raises(MetricsError, match="cannot be logged"):
-        logger.log_value("car/speed", None)  # another spelling of a key that there is
-    assert logger.peek("car/speed") == 1.0
-    logger.log_value("height", 3.0, reduce="sum")  # the first options hold: those of this call
-    logger.log_value("height", 3.0, reduce="sum")
+    for _ in range(2):  # the first options hold: those of this call
+        logger.log_value("height", 3.0, reduce="sum")
     assert logger.peek("height") == 6.0

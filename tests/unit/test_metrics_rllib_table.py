@@ -161,7 +161,3 @@ def test_images_of_several_runners_are_kept_whole_and_in_order():
         ]
     assert [item.max() for item in result["last_maps"]] == [1, 10, 11]
     assert driver.peek("heat_map") == []
-    restored = MetricsLogger(root=True)
-    restored.check_state(codec.decode(codec.encode(driver.get_state())))
-    restored.set_state(codec.decode(codec.encode(driver.get_state())))
-    assert [item.max() for item in restored.peek("last_maps")] == [1, 10, 11]

@@ -9,18 +9,11 @@ from trainer.modules import RLModuleSpec
 from trainer.modules.actor_critic import ActorCriticModule
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
-ACTIONS = {
-    "discrete": spaces.Discrete(4),
-    "box": spaces.Box(-1.0, 1.0, (2,)),
-}
+ACTIONS = {"discrete": spaces.Discrete(4), "box": spaces.Box(-1.0, 1.0, (2,))}
 CONFIGS = {
     "apart": {"vf_share_layers": False},
     "shared": {"vf_share_layers": True},
-    "heads": {
-        "vf_share_layers": True,
-        "head_fcnet_hiddens": [4],
-        "head_fcnet_activation": "swish",
-    },
+    "heads": {"vf_share_layers": True, "head_fcnet_hiddens": [4], "head_fcnet_activation": "swish"},
     "no hidden layer": {"vf_share_layers": True, "fcnet_hiddens": []},
 }
 

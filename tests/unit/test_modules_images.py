@@ -10,6 +10,7 @@ from trainer.modules import ActorCriticModule, QModule, RLModuleSpec, SACModule
 from trainer.spaces import shown_images, split_observation
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
+TABLE = spaces.Box(-1.0, 1.0, (6, 5))
 PARTS = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
 FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
 
@@ -37,18 +38,12 @@ def test_tensors_of_convolutions_have_names_of_their_own():
         (IMAGE, None, True),
         (IMAGE, [], False),
         (spaces.Box(-1.0, 1.0, (30, 30, 1)), None, True),
-        (spaces.Box(-1.0, 1.0, (6, 5)), None, False),
-        (spaces.Box(-1.0, 1.0, (6, 5)), FILTERS, True),
-        (spaces.Box(-1.0, 1.0, (6,)), None, False),
+        (TABLE, None, False),
+        (TABLE, FILTERS, True),
         (spaces.Dict({"image": IMAGE, "action_mask": spaces.MultiBinary(3)}), None, True),
-        (spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)}), None, True),
         (spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)}), [], False),
         (spaces.Tuple([spaces.Discrete(3), spaces.Dict({"deep": IMAGE})]), None, True),
-        (
-            spaces.Dict({"table": spaces.Box(-1.0, 1.0, (6, 5)), "n": spaces.Discrete(2)}),
-            None,
-            False,
-        ),
+        (spaces.Dict({"table": TABLE, "n": spaces.Discrete(2)}), None, False),
     ],
     ids=str,
 )
@@ -93,18 +88,15 @@ def test_filters_that_cannot_be_are_refused():
         build(ActorCriticModule, conv_activation="gelu")
     with pytest.raises(ConfigError, match="do not fit images"):
         build(ActorCriticModule, conv_filters=[[4, 9, 1, "valid"]])
-    table = spaces.Box(-1.0, 1.0, (6, 5))
-    for space in (spaces.Discrete(3), spaces.Dict({"a": table, "b": spaces.Discrete(2)})):
+    for space in (spaces.Discrete(3), spaces.Dict({"a": TABLE, "b": spaces.Discrete(2)})):
         with pytest.raises(UnsupportedSpaceError, match="need an image"):
             build(ActorCriticModule, space)
 
 
 def test_sac_has_no_convolutions_and_says_so():
-    with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
-        build(SACModule, conv_filters=None)
-    beside = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)})
-    with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
-        build(SACModule, beside, conv_filters=None)
+    for space in (IMAGE, spaces.Dict({"image": IMAGE, "more": spaces.Discrete(3)})):
+        with pytest.raises(UnsupportedSpaceError, match="conv_filters"):
+            build(SACModule, space, conv_filters=None)
     assert build(SACModule, conv_filters=[]).obs_size == 60
 
 
@@ -117,16 +109,11 @@ def test_sac_has_no_convolutions_and_says_so():
         ((4, 84, 84), (84, 84, 4)),
         ((3, 210, 160), (210, 160, 3)),
         ((12, 64, 64), (64, 64, 12)),
-        ((1, 28, 28), (28, 28, 1)),
         ((2, 10, 10), (10, 10, 2)),
         ((84, 84, 4), (84, 84, 4)),
-        ((210, 160, 3), (210, 160, 3)),
         ((10, 10, 7), (10, 10, 7)),
-        ((7, 7, 3), (7, 7, 3)),
-        ((6, 5, 2), (6, 5, 2)),
         ((5, 8, 16), (5, 8, 16)),
         ((4, 12, 20), (4, 12, 20)),
-        ((3, 3, 3), (3, 3, 3)),
         ((64, 64, 64), (64, 64, 64)),
     ],
     ids=str,
@@ -138,14 +125,10 @@ def test_where_channels_stand_is_told_from_the_shape(shape, expected):
 
 
 def test_where_channels_stand_can_be_said():
-    last = build(
-        ActorCriticModule, spaces.Box(0, 255, (4, 6, 6), np.uint8), conv_channels_first=False
-    )
-    assert last.parameters.shapes["encoder/conv/0/kernel"] == (2, 2, 6, 3)
-    first = build(
-        ActorCriticModule, spaces.Box(0, 255, (5, 6, 7), np.uint8), conv_channels_first=True
-    )
-    assert first.parameters.shapes["encoder/conv/0/kernel"] == (2, 2, 5, 3)
+    for shape, first, channels in (((4, 6, 6), False, 6), ((5, 6, 7), True, 5)):
+        image = spaces.Box(0, 255, shape, np.uint8)
+        shapes = build(ActorCriticModule, image, conv_channels_first=first).parameters.shapes
+        assert shapes["encoder/conv/0/kernel"] == (2, 2, channels, 3)
     with pytest.raises(ConfigError, match="conv_channels_first='yes'"):
         build(ActorCriticModule, conv_channels_first="yes")
 
@@ -207,11 +190,7 @@ def test_an_encoded_observation_has_its_images_where_networks_look_for_them():
     encoder = ObservationEncoder(BESIDE)
     observation = BESIDE.sample()
     (row,) = encoder.encode([observation])
-    seen = split_observation(BESIDE, action_mask_key="action_mask").seen
-    first, second = shown_images(seen)
-    assert (
-        row[first.start : first.start + first.size].tolist()
-        == observation["image"].ravel().tolist()
-    )
-    expected = observation["later"][1].ravel().tolist()
-    assert row[second.start : second.start + second.size].tolist() == expected
+    shown = shown_images(split_observation(BESIDE, action_mask_key="action_mask").seen)
+    images = (observation["image"], observation["later"][1])
+    for place, image in zip(shown, images, strict=True):
+        assert row[place.start : place.start + place.size].tolist() == image.ravel().tolist()
