@@ -1,7 +1,5 @@
 """Envs of several agents: what they say of themselves, what they answer, layers around them."""
 
-# mypy: disable-error-code="attr-defined"
-
 import pickle
 
 import cloudpickle
@@ -596,9 +594,7 @@ def test_an_env_with_a_state_goes_on_from_it_through_layers(layer):
     env.reset(seed=3)
     env.step(actions(env))
     state = EnvState.of(env)
-    assert state is not None
     taken = state.take()
-    assert taken is not None
     other.reset(seed=99)
     assert EnvState.of(other).give_back(taken)
     for _ in range(4):

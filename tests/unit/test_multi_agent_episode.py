@@ -1,7 +1,5 @@
 """Episodes of several agents: getters, chunks, parts, state, and what is refused."""
 
-# mypy: disable-error-code="attr-defined"
-
 import copy
 import pickle
 

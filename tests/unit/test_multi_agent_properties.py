@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -129,9 +128,6 @@ def check_getters_agree(number):
                 for agent, item in row.items():
                     gathered.setdefault(agent, []).append(item)
             assert getter() == gathered
-
-
-Table = list[dict[Any, Any]]
 
 
 def written_down(script):

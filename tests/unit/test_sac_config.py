@@ -95,7 +95,6 @@ def test_the_networks_have_two_relu_layers_of_256_unless_told_otherwise():
     assert shapes["pi/2/kernel"] == (256, 4)
     module = built()
     assert isinstance(module, SACModule)
-    assert module.critics is not None
     names = {type(layer.activation).__name__ for layer in module.critics.networks[0].layers[:-1]}
     assert names == {"Relu"}
 
