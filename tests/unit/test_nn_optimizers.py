@@ -31,12 +31,10 @@ def test_block_spans_neighbouring_tensors():
     assert block.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-@pytest.mark.parametrize("through", ["copy", "pickle"])
-def test_copies_keep_views_and_vector_together(through):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_keep_views_and_vector_together(copied):
     parameters = example()
-    other = (
-        copy.deepcopy(parameters) if through == "copy" else pickle.loads(pickle.dumps(parameters))
-    )
+    other = copied(parameters)
     other.views["a/bias"][0] = 77.0
     assert other.flat[6] == 77.0
     assert parameters.flat[6] == 6.0
@@ -175,15 +173,17 @@ def test_impossible_clipping_is_refused():
 # ---- schedules
 
 
-def test_number_is_constant():
-    schedule = Schedule.from_setting(0.25, name="lr")
-    assert schedule.value_at(0) == schedule.value_at(10**9) == 0.25
-
-
-def test_points_are_joined_by_lines_and_the_last_value_stays():
-    schedule = Schedule.from_setting([[0, 1.0], [100, 0.5], [300, 0.1]], name="lr")
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (0.25, [0.25] * 6),
+        ([[0, 1.0], [100, 0.5], [300, 0.1]], [1.0, 0.75, 0.5, 0.3, 0.1, 0.1]),
+    ],
+)
+def test_points_are_joined_by_lines_and_the_last_value_stays(setting, expected):
+    schedule = Schedule.from_setting(setting, name="lr")
     values = [schedule.value_at(steps) for steps in (0, 50, 100, 200, 300, 10_000)]
-    assert values == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
+    assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
