@@ -294,21 +294,16 @@ def table_of(script):
     }
 
 
-@pytest.mark.parametrize(("script", "ends_by"), [(G1, "terminateds"), (G4, "truncateds")])
-def test_an_episode_written_down_is_the_one_that_was_played(script, ends_by):
-    flags = {ends_by: True}
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        (G1, {"terminateds": True}),
+        (G4, {"truncateds": True}),
+        (G2, {"terminateds": {"A": True, "B": True}}),  # B ended before
+    ],
+)
+def test_an_episode_written_down_is_the_one_that_was_played(script, flags):
     episode = MultiAgentEpisode(
         "golden", possible_agents="AB", len_lookback_buffer=0, **flags, **table_of(script)
     )
     assert as_bytes(episode) == as_bytes(played(script))
-
-
-def test_flags_by_agent_take_effect_with_its_last_observation():
-    episode = MultiAgentEpisode(
-        "golden",
-        possible_agents="AB",
-        len_lookback_buffer=0,
-        terminateds={"A": True, "B": True},
-        **table_of(G2),
-    )
-    assert as_bytes(episode) == as_bytes(played(G2))

@@ -126,14 +126,6 @@ def test_gradients_agree_with_differences(padding, activation, layers):
     assert gradients.flat.tobytes() == first.tobytes()
 
 
-def test_batches_of_other_sizes_do_not_disturb_each_other():
-    network, _, _ = network_for(image_spec("same"), [LayerSpec(3, "linear")], dtype=np.float64)
-    images = np.random.default_rng(5).standard_normal((6, 60))
-    six = network.forward(images).copy()
-    np.testing.assert_allclose(network.forward(images[:2]), six[:, :2], atol=1e-12)
-    np.testing.assert_allclose(network.forward(images), six, atol=1e-12)
-
-
 def test_numbers_of_an_image_are_scaled_once():
     spec = ConvolutionSpec(2, (2, 2), (1, 1), "valid", "linear")
 

@@ -94,34 +94,6 @@ def test_gradients_through_time_are_central_differences(kind):
 
 
 @KINDS
-def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind):
-    layer, _, _ = made(kind)
-    _, columns, state = drawn(kind)
-    only_last = np.zeros((H, T * B))
-    only_last[:, -B:] = 1.0
-    d_inputs = np.empty((K, T * B))
-    layer.forward(columns, state)
-    layer.backward(only_last, d_inputs=d_inputs)
-    assert (np.abs(d_inputs[:, :B]) > 1e-8).any()
-
-
-@KINDS
-def test_padding_after_a_sequence_changes_no_gradient(kind):
-    layer, _, gradients = made(kind)
-    inputs, columns, state = drawn(kind)
-    longer = np.concatenate([inputs, np.zeros((3, B, K))])
-    padded = columns_with_ones(K, (T + 3) * B, np.float64)
-    padded[:-1] = longer.reshape(-1, K).T
-    weights = np.random.default_rng(7).standard_normal((H, T * B))
-    layer.forward(columns, state)
-    layer.backward(weights)
-    expected = gradients.flat.copy()
-    layer.forward(padded, state)
-    layer.backward(np.hstack([weights, np.zeros((H, 3 * B))]))
-    np.testing.assert_allclose(gradients.flat, expected, rtol=1e-12, atol=1e-15)
-
-
-@KINDS
 @pytest.mark.parametrize("width", [4, 7, 64])
 def test_step_gives_a_row_the_same_bits_in_any_batch(kind, width):
     layer, _, _ = made(kind, dtype=np.float32, width=width)

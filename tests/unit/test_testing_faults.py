@@ -39,6 +39,8 @@ TRAINING = RunnerOfCall(1, False)
 def test_a_fault_that_cannot_be_is_refused(arguments, told):
     with pytest.raises(ConfigError, match=told):
         Fault(**arguments)
+    with pytest.raises(ConfigError, match="expected faults one after the other"):
+        with_faults(CountdownEnv, [Fault("step")])
 
 
 @pytest.mark.parametrize(
@@ -204,8 +206,3 @@ def test_a_faulty_callback_listens_to_what_its_faults_name_and_to_nothing_else()
     callback.on_train_result(algorithm=None, metrics_logger=None, result={})
     assert "on_episode_step" not in vars(callback)
     assert callback.get_state() == {"parcel": None}
-
-
-def test_what_is_no_fault_is_told():
-    with pytest.raises(ConfigError, match="expected faults one after the other"):
-        with_faults(CountdownEnv, [Fault("step")])
