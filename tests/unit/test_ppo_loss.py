@@ -53,12 +53,6 @@ def test_value_loss_is_clipped_and_its_gradient_gone():
     np.testing.assert_allclose(loss.d_vf_preds, [1.0 / 3, 2.0 / 3, 0.0])
 
 
-def test_infinite_limit_switches_value_clipping_off():
-    loss = loss_of([0.5] * 3, [0.5] * 3, [0.0] * 3, dataclasses.replace(NOTHING, vf_loss_coeff=1.0))
-    assert loss.vf_loss == loss.vf_loss_unclipped
-    np.testing.assert_allclose(loss.d_vf_preds, [2.0 / 3, 4.0 / 3, 2.0])
-
-
 def test_entropy_and_divergence_have_their_closed_forms():
     coefficients = dataclasses.replace(NOTHING, entropy_coeff=0.1, kl_coeff=0.3)
     loss = loss_of([0.75], [0.5], [0.0], coefficients)
