@@ -93,11 +93,7 @@ class ReadsItsMask(TorchRLModule):
         return {"action_dist_inputs": logits, "vf_preds": self.vf(obs).squeeze(-1)}
 
 
-class IgnoresItsMask(TorchRLModule):
-    def setup(self):
-        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
-        self.vf = nn.Linear(4, 1)
-
+class IgnoresItsMask(ReadsItsMask):
     def _forward(self, batch, **kwargs):
         obs = batch["obs"]["observations"]
         return {"action_dist_inputs": self.pi(obs), "vf_preds": self.vf(obs).squeeze(-1)}
@@ -314,17 +310,15 @@ def told_by_networks():
     return [*told, critics.module.parameters.flat.tobytes()]
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        lambda: torch.autocast("cpu"),
-        lambda: torch.inference_mode(),
-        lambda: torch.no_grad(),
-        lambda: torch.set_grad_enabled(False),
-        default_float64,
-    ],
-    ids=["autocast", "inference_mode", "no_grad", "set_grad_enabled", "set_default_dtype"],
-)
+MODES = {
+    "autocast": lambda: torch.autocast("cpu"),
+    "inference_mode": lambda: torch.inference_mode(),
+    "no_grad": lambda: torch.no_grad(),
+    "set_default_dtype": default_float64,
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_what_surrounds_a_call_does_not_reach_networks(mode):
     expected = told_by_networks()
     with mode():
@@ -560,14 +554,14 @@ def test_values_that_are_missing_are_named():
 def test_backward_belongs_to_one_forward_pass():
     module = built(DenseModule)
     gradients = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
-    with pytest.raises((ValueError, TypeError), match="forward_train before"):
-        module.backward(**gradients)
-    module.forward_train({"obs": rows(4)})
-    with pytest.raises((ValueError, TypeError), match=r"\(4, 2\)"):
-        module.backward(**gradients)
-    update(module, rows(3))
-    with pytest.raises((ValueError, TypeError), match="forward_train before"):
-        module.backward(**gradients)
+    for before, words in (
+        (lambda: None, "forward_train before"),
+        (lambda: module.forward_train({"obs": rows(4)}), r"\(4, 2\)"),
+        (lambda: update(module, rows(3)), "forward_train before"),
+    ):
+        before()
+        with pytest.raises((ValueError, TypeError), match=words):
+            module.backward(**gradients)
 
 
 # ---- another device

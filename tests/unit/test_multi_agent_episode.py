@@ -150,12 +150,7 @@ def test_discrete_values_are_coded_by_the_space_of_their_agent():
     assert episode.possible_agents == {"A", "B"}
 
 
-def test_look_back_holds_the_rows_of_its_env_steps():
-    _, second = chunks_of(G4, {3}, lookback=2)
-    assert second.env_t_started == 3
-    assert second.get_actions(slice(-3, None)) == {"A": [6, 7, 8], "B": [6]}
-    assert second.get_actions(-1, neg_index_as_lookback=True) == {"A": 7}
-    assert second.get_observations(-2, neg_index_as_lookback=True) == {"A": 1}
+def test_look_back_is_read_by_either_kind_of_negative_index():
     _, second = chunks_of(G4, {3}, lookback=3)
     assert second.get_actions(-3, neg_index_as_lookback=True) == {"A": 5, "B": 5}
     assert second.get_rewards(-4) == {"A": 1.0, "B": 1.75}

@@ -9,20 +9,19 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import CheckpointMismatchError, decode, encode
+from tests.small_runs import small_ppo
 from trainer import (
     ConfigError,
     ModuleError,
     MultiRLModule,
     MultiRLModuleSpec,
     PolicySpec,
-    PPOConfig,
     RandomRLModule,
     RLModule,
     RLModuleSpec,
 )
 from trainer.modules import check_module_ids
 from trainer.seeding import weights_rng
-from trainer.testing import CountdownEnv
 
 SEEN = spaces.Box(-1.0, 1.0, (3,))
 MODEL = {"fcnet_hiddens": [4]}
@@ -163,9 +162,7 @@ def test_modules_are_restored_in_place_or_one_of_them(tmp_path):
 
 
 def test_the_module_of_an_algorithm_is_found(tmp_path):
-    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
-    config.training(model=MODEL).debugging(seed=1)
-    with config.build_algo() as algo:
+    with small_ppo().build_algo() as algo:
         path = algo.save_to_path(tmp_path / "algo")
         for where in (Path(path) / "learner", path):
             modules = MultiRLModule.from_checkpoint(where)

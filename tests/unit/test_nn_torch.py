@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 
 from tests.sac_updates import BOX as NUMBERS
 from tests.sac_updates import CHOICE, replayed_rows, sac_learner
-from trainer import ConfigError, PPOConfig, RLModuleSpec
+from tests.small_runs import small_ppo
+from trainer import ConfigError, RLModuleSpec
 from trainer.modules import ActorCriticModule, PolicyModule, QModule
 from trainer.nn import ACTIVATIONS
 from trainer.testing.checks import encoded_samples
@@ -85,9 +86,7 @@ def test_losses_of_sac_are_those_of_numpy(actions):
 
 def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path):
     def config(backend):
-        made = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=4)
-        made.env_runners(num_env_runners=0).debugging(seed=3)
-        made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
+        made = small_ppo(env="CartPole-v1", batch=128, num_epochs=2, lr=1e-3)
         return made.rl_module(model_config={"fcnet_hiddens": [16], "backend": backend})
 
     losses = {}
