@@ -335,18 +335,6 @@ def test_autocast_that_has_no_effect_is_told_once(caplog):
     assert [text[:40] for text in caplog.messages] == ["torch.autocast around calls of this libr"]
 
 
-def test_targets_and_values_are_computed_without_dropout():
-    module, obs = built(NoisyDense), rows(16)
-    module.begin_update(5, 0)
-    one = module.target_output({"obs": obs}, "action_dist_inputs")
-    module.forward_train({"obs": rows(2)})
-    module.set_state(built(NoisyDense).get_state())
-    assert module.target_output({"obs": obs}, "action_dist_inputs").tobytes() == one.tobytes()
-    np.testing.assert_allclose(one, module.forward_acting(obs), rtol=1e-5, atol=1e-6)
-    values = module.target_output({"obs": obs}, "vf_preds")
-    assert values.tobytes() == module.compute_values({"obs": obs}).tobytes()
-
-
 # ---- acting gives a row the same bits in any batch
 
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from checkpoints import encode
-from tests.multi_agent_scripts import G4, GOLDEN, checks_of, drive
+from tests.multi_agent_scripts import G4, checks_of, drive
 from trainer import (
     ConfigError,
     EnvContractError,
@@ -275,15 +275,6 @@ def test_a_standstill_is_an_error_that_says_who_is_missing():
 
 
 # The golden episodes through an env.
-
-
-@pytest.mark.parametrize("name", [name for name in GOLDEN if name not in ("G15", "G17")])
-def test_a_scripted_env_plays_the_golden_episodes(name):
-    script = GOLDEN[name]
-    env = ScriptedMultiAgentEnv({"script": script})
-    episode = drive(env, checks_of(env), lambda agent, own_t: own_t)
-    assert episode.is_done
-    assert env.actions == episode.get_actions(return_list=True)
 
 
 # V12: groups.

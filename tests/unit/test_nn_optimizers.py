@@ -66,12 +66,6 @@ def reference_steps(gradients, *, lr):
     return theta
 
 
-def test_first_step_has_the_length_of_the_learning_rate():
-    parameters, gradients = pair([0.5, -3.0, 0.0])
-    Adam(parameters, gradients).step(lr=0.1)
-    np.testing.assert_allclose(parameters.flat, [-0.1, 0.1, 0.0], rtol=1e-6)
-
-
 def test_steps_follow_the_algorithm_of_the_paper():
     parameters, gradients = pair([0.0, 0.0, 0.0])
     adam = Adam(parameters, gradients)

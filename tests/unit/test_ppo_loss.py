@@ -120,17 +120,9 @@ def test_gradients_agree_with_differences(distribution, part):
 
 
 def test_float32_in_gives_float32_gradients():
-    categorical = Categorical(3)
-    inputs, values, actions, reference, targets = example(categorical)
-    terms = categorical.evaluate(
-        inputs.astype(np.float32), actions, reference=reference.astype(np.float32)
-    )
-    narrow = PPOTargets(
-        targets.action_logp.astype(np.float32),
-        targets.advantages.astype(np.float32),
-        targets.value_targets.astype(np.float32),
-    )
-    loss = ppo_loss(
-        narrow, terms=terms, values=values.astype(np.float32), coefficients=COEFFICIENTS["all"]
-    )
+    inputs, values, actions, reference, targets = example(Categorical(3))
+    inputs, values, reference = (part.astype(np.float32) for part in (inputs, values, reference))
+    narrow = PPOTargets(*(part.astype(np.float32) for part in vars(targets).values()))
+    terms = Categorical(3).evaluate(inputs, actions, reference=reference)
+    loss = ppo_loss(narrow, terms=terms, values=values, coefficients=COEFFICIENTS["all"])
     assert loss.d_action_dist_inputs.dtype == loss.d_vf_preds.dtype == np.float32
