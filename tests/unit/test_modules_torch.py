@@ -391,19 +391,12 @@ def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(caplog):
 # ---- mistakes, one clear error each
 
 
-class WrongWidth(DenseModule):
-    def _forward(self, batch, **kwargs):
-        return {"action_dist_inputs": self.vf(batch["obs"])}
+def giving(outputs):
+    class Giving(DenseModule):
+        def _forward(self, batch, **kwargs):
+            return outputs(self, batch["obs"])
 
-
-class WithoutInputs(DenseModule):
-    def _forward(self, batch, **kwargs):
-        return {"logits": self.pi(batch["obs"])}
-
-
-class GivesArrays(DenseModule):
-    def _forward(self, batch, **kwargs):
-        return {"action_dist_inputs": self.pi(batch["obs"]).detach().numpy()}
+    return Giving
 
 
 class WithoutForward(TorchRLModule):
@@ -475,9 +468,18 @@ class OfComplexNumbers(DenseModule):
 @pytest.mark.parametrize(
     ("module_class", "message"),
     [
-        (WrongWidth, r"WrongWidth\._forward\w+ returned .* the shape \[8, 1\] for 8 .* \[8, 2\]"),
-        (WithoutInputs, r"returned \['logits'\], without 'action_dist_inputs'"),
-        (GivesArrays, "returned a ndarray as 'action_dist_inputs'; expected"),
+        (
+            giving(lambda self, obs: {"action_dist_inputs": self.vf(obs)}),
+            r"Giving\._forward\w+ returned .* the shape \[8, 1\] for 8 .* \[8, 2\]",
+        ),
+        (
+            giving(lambda self, obs: {"logits": self.pi(obs)}),
+            r"returned \['logits'\], without 'action_dist_inputs'",
+        ),
+        (
+            giving(lambda self, obs: {"action_dist_inputs": self.pi(obs).detach().numpy()}),
+            "returned a ndarray as 'action_dist_inputs'; expected",
+        ),
         (WithoutForward, "WithoutForward has no forward pass"),
         (DrawsWhileActing, "draws random numbers while it acts"),
         (NormalisesWhileActing, r"changes its buffers while it acts \(mean\)"),
