@@ -52,7 +52,6 @@ def test_lr_must_stay_none_and_the_three_rates_are_named():
         ({"policy_model_config": {"fcnet_activation": "rely"}}, "fcnet_activation"),
         ({"policy_model_config": {"fcnet_hiddens": "a"}}, "policy_model_config={'fcnet_hiddens'"),
         ({"q_model_config": 5}, "q_model_config=5"),
-        ({"policy_model_config": None}, "policy_model_config=None"),
         ({"policy_model_config": {"free_log_std": True}}, "policy_model_config: `free_log_std"),
         ({"q_model_config": {"conv_filters": [[16, 4, 2]]}}, "q_model_config: `conv_filters"),
         ({"q_model_config": {"log_std_clip_param": [1]}}, "log_std_clip_param=[1]"),
