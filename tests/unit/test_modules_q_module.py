@@ -17,9 +17,7 @@ def build(dtype=np.float32, actions=None, **config):
         action_space=actions or spaces.Discrete(4),
         model_config={"fcnet_hiddens": [6, 5], **config},
     )
-    module = spec.build(np.random.default_rng(0), dtype=dtype)
-    assert isinstance(module, QModule)
-    return module
+    return spec.build(np.random.default_rng(0), dtype=dtype)
 
 
 def rows(*shape, dtype=np.float32):

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from tests.sac_updates import sac_learner  # noqa: E402
 from tests.torch_modules import (  # noqa: E402
     DenseModule,
     NoisyConvolution,
@@ -21,14 +22,14 @@ from tests.torch_modules import (  # noqa: E402
     TwinSAC,
     small_network,
 )
-from trainer import ModuleError, RLModuleSpec, SACConfig, TorchRLModule  # noqa: E402
-from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
+from trainer import ModuleError, RLModuleSpec, TorchRLModule  # noqa: E402
 from trainer.nn import torch_network  # noqa: E402
 from trainer.testing.checks import encoded_samples  # noqa: E402
 
 BOX = spaces.Box(-1.0, 1.0, (4,))
 TWO = spaces.Discrete(2)
 IMAGE = spaces.Box(0, 255, (5, 6, 3), np.uint8)
+SEVEN = spaces.Box(-1.0, 1.0, (7,))
 MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "observations": BOX})
 
 
@@ -38,9 +39,7 @@ LAZY_LAYERS_WARN = pytest.mark.filterwarnings("ignore:Lazy modules are a new fea
 
 def built(module_class, observation_space=BOX, action_space=TWO, **settings):
     spec = RLModuleSpec(module_class, observation_space, action_space, settings)
-    module = spec.build(np.random.default_rng(0))
-    assert isinstance(module, TorchRLModule)
-    return module
+    return spec.build(np.random.default_rng(0))
 
 
 def rows(count, size=4):
@@ -94,11 +93,7 @@ class ReadsItsMask(TorchRLModule):
         return {"action_dist_inputs": logits, "vf_preds": self.vf(obs).squeeze(-1)}
 
 
-class IgnoresItsMask(TorchRLModule):
-    def setup(self):
-        self.pi = nn.Linear(4, self.action_distribution.num_inputs)
-        self.vf = nn.Linear(4, 1)
-
+class IgnoresItsMask(ReadsItsMask):
     def _forward(self, batch, **kwargs):
         obs = batch["obs"]["observations"]
         return {"action_dist_inputs": self.pi(obs), "vf_preds": self.vf(obs).squeeze(-1)}
@@ -114,33 +109,6 @@ def test_parameters_and_gradients_lie_in_the_flat_vectors():
     assert module.gradients.flat.any()
     assert sum(p.numel() for p in module.parameters()) == module.num_parameters
     assert [name for name, _ in module.named_parameters()] == list(module.parameters.views)
-
-
-def test_gradients_are_those_of_a_loss_in_torch():
-    module, twin = built(DenseModule), built(DenseModule)
-    obs, target = rows(32), rows(32, 2)
-    outputs = module.forward_train({"obs": obs})
-    inputs, values = outputs["action_dist_inputs"], outputs["vf_preds"]
-    module.backward(d_action_dist_inputs=2.0 * (inputs - target), d_vf_preds=np.exp(values))
-
-    batch = {"obs": torch.from_numpy(obs)}
-    loss = ((twin._forward(batch)["action_dist_inputs"] - torch.from_numpy(target)) ** 2).sum()
-    loss = loss + twin.compute_values(batch).exp().sum()
-    tensors = list(twin.parameters())
-    expected = torch.cat([g.ravel() for g in torch.autograd.grad(loss, tensors)]).numpy()
-    np.testing.assert_allclose(module.gradients.flat, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_first_weights_follow_from_the_generator_and_leave_that_of_torch_alone():
-    torch.manual_seed(11)
-    expected = torch.rand(3)
-    torch.manual_seed(11)
-    one, other = built(DenseModule), built(DenseModule)
-    module_rng = np.random.default_rng(1)
-    third = RLModuleSpec(DenseModule, BOX, TWO).build(module_rng)
-    assert (torch.rand(3) == expected).all()
-    assert one.parameters.flat.tobytes() == other.parameters.flat.tobytes()
-    assert one.parameters.flat.tobytes() != third.parameters.flat.tobytes()
 
 
 def test_the_example_of_rllib_that_takes_its_mask_off_runs_as_it_is():
@@ -297,8 +265,8 @@ def test_dropout_follows_from_update_and_minibatch():
 
 
 def test_the_generator_of_torch_stays_as_it_is():
-    module = built(NoisyDense)
     before = torch.default_generator.get_state()
+    module = built(NoisyDense)
     update(module, rows(8))
     module.forward_acting(rows(3))
     assert torch.equal(torch.default_generator.get_state(), before)
@@ -338,23 +306,19 @@ def told_by_networks():
         outputs = update(module, obs)
         acted = module.forward_acting(obs) if not module.is_stateful() else obs
         told += [array.tobytes() for array in (*outputs.values(), module.gradients.flat, acted)]
-    settings = SACSettings.from_config(SACConfig(), lr=1e-2)
-    spec = RLModuleSpec(TwinSAC, BOX, BOX)
-    critics = SACLearner(module_spec=spec, settings=settings, root_seed=3)
+    critics = sac_learner(module_class=TwinSAC, model={})
     return [*told, critics.module.parameters.flat.tobytes()]
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        lambda: torch.autocast("cpu"),
-        lambda: torch.inference_mode(),
-        lambda: torch.no_grad(),
-        lambda: torch.set_grad_enabled(False),
-        default_float64,
-    ],
-    ids=["autocast", "inference_mode", "no_grad", "set_grad_enabled", "set_default_dtype"],
-)
+MODES = {
+    "autocast": lambda: torch.autocast("cpu"),
+    "inference_mode": lambda: torch.inference_mode(),
+    "no_grad": lambda: torch.no_grad(),
+    "set_default_dtype": default_float64,
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_what_surrounds_a_call_does_not_reach_networks(mode):
     expected = told_by_networks()
     with mode():
@@ -369,18 +333,6 @@ def test_autocast_that_has_no_effect_is_told_once(caplog):
         with torch.autocast("cpu"):
             module.forward_acting(rows(3))
     assert [text[:40] for text in caplog.messages] == ["torch.autocast around calls of this libr"]
-
-
-def test_targets_and_values_are_computed_without_dropout():
-    module, obs = built(NoisyDense), rows(16)
-    module.begin_update(5, 0)
-    one = module.target_output({"obs": obs}, "action_dist_inputs")
-    module.forward_train({"obs": rows(2)})
-    module.set_state(built(NoisyDense).get_state())
-    assert module.target_output({"obs": obs}, "action_dist_inputs").tobytes() == one.tobytes()
-    np.testing.assert_allclose(one, module.forward_acting(obs), rtol=1e-5, atol=1e-6)
-    values = module.target_output({"obs": obs}, "vf_preds")
-    assert values.tobytes() == module.compute_values({"obs": obs}).tobytes()
 
 
 # ---- acting gives a row the same bits in any batch
@@ -404,13 +356,10 @@ class AcrossRows(OddWidths):
         return {"action_dist_inputs": self.pi(obs - obs.mean(dim=0))}
 
 
-@pytest.mark.parametrize(
-    ("module_class", "size", "actions"),
-    [(DenseModule, 4, 2), (OddWidths, 7, 5), (AcrossRows, 7, 5)],
-)
-def test_a_row_gets_the_same_bits_in_any_batch(module_class, size, actions):
-    module = built(module_class, spaces.Box(-1.0, 1.0, (size,)), spaces.Discrete(actions))
-    obs = rows(50, size)
+@pytest.mark.parametrize("module_class", [OddWidths, AcrossRows])
+def test_a_row_gets_the_same_bits_in_any_batch(module_class):
+    module = built(module_class, SEVEN, spaces.Discrete(5))
+    obs = rows(50, 7)
     together = module.forward_acting(obs)
     for part in (slice(0, 1), slice(3, 20), slice(11, 12), slice(7, 50)):
         assert module.forward_acting(obs[part]).tobytes() == together[part].tobytes()
@@ -433,42 +382,21 @@ def test_images_are_acted_on_in_blocks_if_a_class_asks_for_it():
 
 
 def test_a_network_that_looks_at_other_rows_acts_row_by_row_and_says_so(caplog):
-    space = spaces.Box(-1.0, 1.0, (7,))
-    module = built(AcrossRows, space, spaces.Discrete(5))
+    module = built(AcrossRows, SEVEN, spaces.Discrete(5))
     assert module.acts_row_by_row
-    assert [record.message for record in caplog.records] == [
-        message for message in caplog.messages if "AcrossRows acts row by row" in message
-    ]
-    assert len(caplog.records) == 1
     copy.deepcopy(module)
-    assert len(caplog.records) == 1
+    assert ["AcrossRows acts row by row" in message for message in caplog.messages] == [True]
 
 
 # ---- mistakes, one clear error each
 
 
-class Mistaken(DenseModule):
-    """Right, but for what subclasses change."""
+def giving(outputs):
+    class Giving(DenseModule):
+        def _forward(self, batch, **kwargs):
+            return outputs(self, batch["obs"])
 
-
-class WrongWidth(Mistaken):
-    def _forward(self, batch, **kwargs):
-        return {"action_dist_inputs": self.vf(batch["obs"])}
-
-
-class WithoutInputs(Mistaken):
-    def _forward(self, batch, **kwargs):
-        return {"logits": self.pi(batch["obs"])}
-
-
-class GivesNothing(Mistaken):
-    def _forward(self, batch, **kwargs):
-        return None
-
-
-class GivesArrays(Mistaken):
-    def _forward(self, batch, **kwargs):
-        return {"action_dist_inputs": self.pi(batch["obs"]).detach().numpy()}
+    return Giving
 
 
 class WithoutForward(TorchRLModule):
@@ -476,13 +404,13 @@ class WithoutForward(TorchRLModule):
         self.pi = nn.Linear(4, 2)
 
 
-class DrawsWhileActing(Mistaken):
+class DrawsWhileActing(DenseModule):
     def _forward_exploration(self, batch, **kwargs):
         inputs = self.pi(batch["obs"])
         return {"action_dist_inputs": inputs + torch.randn_like(inputs)}
 
 
-class NormalisesWhileActing(Mistaken):
+class NormalisesWhileActing(DenseModule):
     def setup(self):
         super().setup()
         self.register_buffer("mean", torch.zeros(4))
@@ -492,7 +420,7 @@ class NormalisesWhileActing(Mistaken):
         return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
 
 
-class CountsWhileActing(Mistaken):
+class CountsWhileActing(DenseModule):
     calls = 0
 
     def _forward(self, batch, **kwargs):
@@ -500,38 +428,38 @@ class CountsWhileActing(Mistaken):
         return {"action_dist_inputs": self.calls * self.pi(batch["obs"])}
 
 
-class ChangesWeights(Mistaken):
+class ChangesWeights(DenseModule):
     def _forward(self, batch, **kwargs):
         with torch.no_grad():
             self.pi[0].weight.clamp_(-0.1, 0.1)
         return super()._forward(batch)
 
 
-class ReplacesLayers(Mistaken):
+class ReplacesLayers(DenseModule):
     def _forward(self, batch, **kwargs):
         self.pi = nn.Linear(4, 2)
         return super()._forward(batch)
 
 
-class LayersAfterSetup(Mistaken):
+class LayersAfterSetup(DenseModule):
     def __init__(self, **arguments):
         super().__init__(**arguments)
         self.more = nn.Linear(4, 2)
 
 
-class MoreForActing(Mistaken):
+class MoreForActing(DenseModule):
     def setup(self):
         super().setup()
         if self.inference_only:
             self.more = nn.Linear(1, 1)
 
 
-class NamesADistribution(Mistaken):
+class NamesADistribution(DenseModule):
     def get_inference_action_dist_cls(self):
         return torch.distributions.Categorical
 
 
-class OfComplexNumbers(Mistaken):
+class OfComplexNumbers(DenseModule):
     def setup(self):
         super().setup()
         self.phase = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
@@ -540,10 +468,18 @@ class OfComplexNumbers(Mistaken):
 @pytest.mark.parametrize(
     ("module_class", "message"),
     [
-        (WrongWidth, r"WrongWidth\._forward\w+ returned .* the shape \[8, 1\] for 8 .* \[8, 2\]"),
-        (WithoutInputs, r"returned \['logits'\], without 'action_dist_inputs'"),
-        (GivesNothing, "returned a NoneType, without 'action_dist_inputs'"),
-        (GivesArrays, "returned a ndarray as 'action_dist_inputs'; expected"),
+        (
+            giving(lambda self, obs: {"action_dist_inputs": self.vf(obs)}),
+            r"Giving\._forward\w+ returned .* the shape \[8, 1\] for 8 .* \[8, 2\]",
+        ),
+        (
+            giving(lambda self, obs: {"logits": self.pi(obs)}),
+            r"returned \['logits'\], without 'action_dist_inputs'",
+        ),
+        (
+            giving(lambda self, obs: {"action_dist_inputs": self.pi(obs).detach().numpy()}),
+            "returned a ndarray as 'action_dist_inputs'; expected",
+        ),
         (WithoutForward, "WithoutForward has no forward pass"),
         (DrawsWhileActing, "draws random numbers while it acts"),
         (NormalisesWhileActing, r"changes its buffers while it acts \(mean\)"),
@@ -560,17 +496,17 @@ def test_every_mistake_is_named_when_the_module_is_built(module_class, message):
         built(module_class)
 
 
-class ColumnsOfValues(Mistaken):
+class ColumnsOfValues(DenseModule):
     def compute_values(self, batch, embeddings=None):
         return self.vf(batch["obs"])
 
 
-class Detached(Mistaken):
+class Detached(DenseModule):
     def _forward_train(self, batch, **kwargs):
         return {"action_dist_inputs": self.pi(batch["obs"]).detach()}
 
 
-class MovesItsWeights(Mistaken):
+class MovesItsWeights(DenseModule):
     def _forward_train(self, batch, **kwargs):
         self.pi.double().float()
         return super()._forward_train(batch)
@@ -608,14 +544,14 @@ def test_values_that_are_missing_are_named():
 def test_backward_belongs_to_one_forward_pass():
     module = built(DenseModule)
     gradients = {"d_action_dist_inputs": np.ones((3, 2), np.float32)}
-    with pytest.raises((ValueError, TypeError), match="forward_train before"):
-        module.backward(**gradients)
-    module.forward_train({"obs": rows(4)})
-    with pytest.raises((ValueError, TypeError), match=r"\(4, 2\)"):
-        module.backward(**gradients)
-    update(module, rows(3))
-    with pytest.raises((ValueError, TypeError), match="forward_train before"):
-        module.backward(**gradients)
+    for before, words in (
+        (lambda: None, "forward_train before"),
+        (lambda: module.forward_train({"obs": rows(4)}), r"\(4, 2\)"),
+        (lambda: update(module, rows(3)), "forward_train before"),
+    ):
+        before()
+        with pytest.raises((ValueError, TypeError), match=words):
+            module.backward(**gradients)
 
 
 # ---- another device
@@ -662,13 +598,3 @@ def test_its_lack_is_named(monkeypatch):
         RLModuleSpec(TorchRLModule, BOX, TWO).build()
     assert "TorchRLModule needs the package `torch`" in str(caught.value)
     assert 'pip install "local-trainer[torch]"' in str(caught.value)
-
-
-def test_modules_in_numpy_have_no_buffers_and_no_draws():
-    module = RLModuleSpec(None, BOX, TWO, {"fcnet_hiddens": [4]}).build()
-    state = module.get_state()
-    module.begin_update(0, 0)
-    module.copy_buffers(module)
-    assert {n: a.tobytes() for n, a in module.get_state().items()} == {
-        n: a.tobytes() for n, a in state.items()
-    }

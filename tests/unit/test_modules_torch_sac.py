@@ -2,44 +2,22 @@
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from checkpoints import encode  # noqa: E402
+from tests.sac_updates import BOX, CHOICE, MODEL, replayed_rows, sac_learner  # noqa: E402
 from tests.torch_modules import TwinSAC  # noqa: E402
 from trainer import ConfigError, ModuleError, RLModuleSpec, SACConfig, TorchSACModule  # noqa: E402
-from trainer.algorithms.sac.sac import SACLearner, SACSettings  # noqa: E402
-from trainer.learners import ReplayBatch  # noqa: E402
 from trainer.modules import SACModule  # noqa: E402
 
-OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
-BOX = spaces.Box(-2.0, 2.0, (2,))
-CHOICE = spaces.Discrete(3)
-MODEL = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
+RATES = {"critic_lr": 1e-2, "actor_lr": 1e-2, "alpha_lr": 1e-2}
 
 
-def learner(module_class, actions, **model):
-    spec = RLModuleSpec(module_class, OBSERVATIONS, actions, model)
-    config = SACConfig().training(gamma=0.5, actor_lr=1e-2, alpha_lr=1e-2)
-    settings = SACSettings.from_config(config, lr=1e-2)
-    return SACLearner(module_spec=spec, settings=settings, root_seed=3)
-
-
-def batch(actions):
-    rng = np.random.default_rng(8)
-    chosen = np.tanh(rng.standard_normal((9, 2))).astype(np.float32)
-    if actions is CHOICE:
-        chosen = rng.integers(0, 3, 9)
-    return ReplayBatch(
-        obs=rng.standard_normal((9, 3)).astype(np.float32),
-        actions=chosen,
-        rewards=rng.normal(0, 2, 9).astype(np.float32),
-        next_obs=rng.standard_normal((9, 3)).astype(np.float32),
-        discounts=np.full(9, 0.5, np.float32),
-        weights=rng.random(9).astype(np.float32),
-    )
+def learner(module_class, actions, model=None):
+    return sac_learner(actions, module_class=module_class, model=model or {}, **RATES)
 
 
 def as_in_torch(state):
@@ -55,10 +33,10 @@ def as_in_torch(state):
 
 @pytest.mark.parametrize("actions", [BOX, CHOICE])
 def test_losses_and_gradients_are_those_of_numpy(actions):
-    expected = learner(SACModule, actions, **MODEL)
+    expected = learner(SACModule, actions, MODEL)
     found = learner(TwinSAC, actions)
     found.set_weights(as_in_torch(expected.get_weights()))
-    rows = batch(actions)
+    rows = replayed_rows(actions)
     for _ in range(3):
         losses = [
             subject.losses(rows, rng=np.random.default_rng(2)) for subject in (expected, found)
@@ -88,17 +66,14 @@ def test_targets_have_weights_of_their_own_and_are_restored():
     subject._set_rates(0)
     for number in range(3):
         subject.module.begin_update(3, number)
-        subject.learn(batch(BOX), lr=0.0, rng=np.random.default_rng(number))
+        subject.learn(replayed_rows(BOX), lr=0.0, rng=np.random.default_rng(number))
         subject.follow()
     target = subject.target.get_state()
     weights = subject.get_weights()
     assert all(target[name].tobytes() != weights[name].tobytes() for name in target)
     assert list(target) == [name for name in weights if name.startswith("qf")]
     subject.set_state(before)
-    restored = subject.target.get_state()
-    assert {n: a.tobytes() for n, a in restored.items()} == {
-        n: a.tobytes() for n, a in before["target"].items()
-    }
+    assert encode(subject.target.get_state()) == encode(before["target"])
 
 
 class Shared(TwinSAC):

@@ -1,7 +1,5 @@
 """Envs of several agents: what they say of themselves, what they answer, layers around them."""
 
-# mypy: disable-error-code="attr-defined"
-
 import pickle
 
 import cloudpickle
@@ -11,13 +9,12 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from checkpoints import encode
-from tests.multi_agent_scripts import G4, G6, GOLDEN, checks_of, drive, rows
+from tests.multi_agent_scripts import G4, checks_of, drive
 from trainer import (
     ConfigError,
     EnvContractError,
     EnvCreationError,
     MultiAgentEnv,
-    MultiAgentEpisode,
     PPOConfig,
     SingleAgentEnvRunner,
     UnsupportedSpaceError,
@@ -74,15 +71,11 @@ BOTH = {"observation_space": Box(-1.0, 1.0, (1,)), "action_space": Discrete(2)}
         ({"possible_agents": [True], **BOTH}, "True is a bool"),
         ({"possible_agents": ["a", "a"], **BOTH}, "listed twice"),
         ({"possible_agents": "ab", **BOTH}, "expected a list"),
-        ({"possible_agents": ["a"]}, "nothing of the observation_space of agent 'a'"),
         (
-            {"possible_agents": ["a", "b"], "observation_spaces": {"a": BOTH["action_space"]}},
+            {"possible_agents": ["a", "b"], "observation_spaces": {"a": Discrete(2)}},
             "nothing of the observation_space of agent 'b'",
         ),
-        (
-            {"possible_agents": ["a"], "observation_space": Discrete(2), "action_space": 2},
-            "nothing of the action_space of agent 'a'",
-        ),
+        ({"possible_agents": ["a"], **BOTH, "action_space": 2}, "nothing of the action_space"),
     ],
 )
 def test_what_an_env_may_not_say_of_its_agents(attributes, text):
@@ -90,44 +83,36 @@ def test_what_an_env_may_not_say_of_its_agents(attributes, text):
         EnvAgents.of(Saying(**attributes), name="env")
 
 
-def ways_to_give_spaces():
-    seen, acted = BOTH["observation_space"], BOTH["action_space"]
+class Overriding(Saying):
+    def get_observation_space(self, agent_id):
+        return BOTH["observation_space"]
 
-    class Overriding(Saying):
-        def get_observation_space(self, agent_id):
-            return seen
-
-        def get_action_space(self, agent_id):
-            return acted
-
-    by_agent = {"observation_spaces": {}, "action_spaces": {}}
-    for agent in ("b", "a"):
-        by_agent["observation_spaces"][agent] = seen
-        by_agent["action_spaces"][agent] = acted
-    of_dicts = {
-        "observation_space": Dict(by_agent["observation_spaces"]),
-        "action_space": Dict(by_agent["action_spaces"]),
-    }
-    return {
-        "one for all": Saying(possible_agents=["a", "b"], **BOTH),
-        "by agent": Saying(possible_agents=["b", "a"], **by_agent),
-        "Dict by agent": Saying(possible_agents=["a", "b"], **of_dicts),
-        "dict in the singular": Saying(
-            observation_space=by_agent["observation_spaces"],
-            action_space=by_agent["action_spaces"],
-        ),
-        "overridden": Overriding(possible_agents=["a", "b"]),
-        "agents of the spaces": Saying(**by_agent),
-        "agents of old envs": Saying(_agent_ids={"a", "b"}, **BOTH),
-    }
+    def get_action_space(self, agent_id):
+        return BOTH["action_space"]
 
 
-@pytest.mark.parametrize("way", ways_to_give_spaces())
-def test_all_ways_to_give_spaces_mean_the_same(way):
-    agents = EnvAgents.of(ways_to_give_spaces()[way], name="env")
+BY_AGENT = {name: dict.fromkeys("ba", space) for name, space in BOTH.items()}
+WAYS_TO_GIVE_SPACES = {
+    "one for all": Saying(possible_agents=["a", "b"], **BOTH),
+    "by agent": Saying(
+        possible_agents=["b", "a"], **{f"{name}s": spaces for name, spaces in BY_AGENT.items()}
+    ),
+    "Dict by agent": Saying(
+        possible_agents=["a", "b"], **{name: Dict(spaces) for name, spaces in BY_AGENT.items()}
+    ),
+    "dict in the singular": Saying(**BY_AGENT),
+    "overridden": Overriding(possible_agents=["a", "b"]),
+    "agents of the spaces": Saying(**{f"{name}s": spaces for name, spaces in BY_AGENT.items()}),
+    "agents of old envs": Saying(_agent_ids={"a", "b"}, **BOTH),
+}
+
+
+@pytest.mark.parametrize("env", WAYS_TO_GIVE_SPACES.values(), ids=WAYS_TO_GIVE_SPACES)
+def test_all_ways_to_give_spaces_mean_the_same(env):
+    agents = EnvAgents.of(env, name="env")
     assert agents.ids == ("a", "b")
-    assert agents.observation_spaces == dict.fromkeys("ab", BOTH["observation_space"])
-    assert agents.action_spaces == dict.fromkeys("ab", BOTH["action_space"])
+    assert agents.observation_spaces == BY_AGENT["observation_space"]
+    assert agents.action_spaces == BY_AGENT["action_space"]
 
 
 def test_a_dict_observation_for_all_is_not_taken_for_spaces_by_agent():
@@ -168,51 +153,36 @@ def test_unequal_spaces_need_more_than_one_module():
 # V5, V6: answers.
 
 SEEN = np.zeros(1, np.float32)
+RESET = ({"a": SEEN}, None)
+NESTED = Dict({"x": Discrete(2), "y": gymnasium.spaces.Tuple([Discrete(2), Discrete(3)])})
 
 
 @pytest.mark.parametrize(
-    ("first", "text"),
+    ("answers", "text"),
     [
-        ({"a": SEEN}, "returned a dict"),
-        (({"a": SEEN}, {}, 1), "a tuple of 3"),
-        (([SEEN], {}), r"observations=\[.*a list; expected a dict by agent"),
-        (({"a": SEEN}, "info"), "infos='info'"),
+        ({"first": {"a": SEEN}}, "returned a dict"),
+        ({"first": ({"a": SEEN}, {}, 1)}, "a tuple of 3"),
+        ({"first": ([SEEN], {})}, r"observations=\[.*a list; expected a dict by agent"),
+        ({"first": ({"a": SEEN}, "info")}, "infos='info'"),
         (
-            ({"a": np.zeros(2, np.float32)}, {}),
+            {"first": ({"a": np.zeros(2, np.float32)}, {})},
             r"agent 'a' .* at the reset: is float32 of shape \(2,\)",
         ),
-        (({"A": SEEN}, {}), r"no agent 'A' .* Did you mean 'a'"),
+        ({"first": ({"A": SEEN}, {})}, r"no agent 'A' .* Did you mean 'a'"),
+        (
+            {"first": ({"a": {"x": 1, "y": (1, 7)}}, {}), "observation_space": NESTED},
+            r"key \['y'\]\[1\] is 7",
+        ),
+        ({"answer": ({}, {}, False, False)}, "a tuple of 4: .* at env step 1"),
+        ({"answer": ({}, {}, False, {}, {})}, r"terminateds=False .* Write {\"__all__\": False}"),
+        ({"answer": ({}, 1.0, {}, {}, {})}, "rewards=1.0 at env step 1, a float"),
+        ({"answer": ({}, {}, {"a": "no"}, {}, {})}, r"terminateds\['a'\]='no'"),
+        ({"answer": ({"a": np.array(["x"])}, {}, {}, {}, {})}, "agent 'a' .* at env step 1"),
     ],
 )
-def test_what_a_reset_may_not_answer(first, text):
-    env = Saying(possible_agents=["a", "b"], first=first, **BOTH)
+def test_what_an_env_may_not_answer(answers, text):
+    env = Saying(**{"possible_agents": ["a", "b"], "first": RESET, **BOTH, **answers})
     with pytest.raises(EnvContractError, match=text):
-        drive(env, checks_of(env), lambda *_: 0)
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (({}, {}, False, False), "a tuple of 4: .* at env step 1"),
-        (({}, {}, False, {}, {}), r"terminateds=False .* Write {\"__all__\": False}"),
-        (({}, 1.0, {}, {}, {}), "rewards=1.0 at env step 1, a float"),
-        (({}, {}, {"a": "no"}, {}, {}), r"terminateds\['a'\]='no'"),
-        (({"a": np.array(["x"])}, {}, {}, {}, {}), "agent 'a' .* at env step 1"),
-    ],
-)
-def test_what_a_step_may_not_answer(answer, text):
-    env = Saying(possible_agents=["a", "b"], first=({"a": SEEN}, None), answer=answer, **BOTH)
-    with pytest.raises(EnvContractError, match=text):
-        drive(env, checks_of(env), lambda *_: 0)
-
-
-def test_an_observation_outside_of_a_nested_space_is_named_by_its_key():
-    seen = Dict({"x": Discrete(2), "y": gymnasium.spaces.Tuple([Discrete(2), Discrete(3)])})
-    first = ({"a": {"x": 1, "y": (1, 7)}}, {})
-    env = Saying(
-        possible_agents=["a"], first=first, observation_space=seen, action_space=Discrete(2)
-    )
-    with pytest.raises(EnvContractError, match=r"key \['y'\]\[1\] is 7"):
         drive(env, checks_of(env), lambda *_: 0)
 
 
@@ -237,22 +207,12 @@ def test_numbers_that_are_not_finite_are_found_with_agent_and_env_step(spoil, te
 
     first = ({"a": {"x": SEEN}, "b": {"x": SEEN}}, {})
     seen = Dict({"x": Box(-1.0, 1.0, (1,), np.float64)})
-    env = Saying(
-        possible_agents=["a", "b"],
-        first=first,
-        answer=answer,
-        observation_space=seen,
-        action_space=Discrete(2),
-    )
+    own = {**BOTH, "observation_space": seen}
+    env = Saying(possible_agents=["a", "b"], first=first, answer=answer, **own)
     episode = drive(env, checks_of(env), lambda *_: 0, most_steps=4)
     for each in (episode, episode.to_numpy()):
         with pytest.raises(EnvContractError, match=text):
             check_agents_finite([each], name="env")
-
-
-def test_finite_episodes_pass():
-    env = MultiAgentCartPole({"num_agents": 2})
-    check_agents_finite([drive(env, checks_of(env), lambda *_: 0)], name="env")
 
 
 # V7, V9, V11: memory that is used again, missing rewards.
@@ -315,22 +275,6 @@ def test_a_standstill_is_an_error_that_says_who_is_missing():
 
 
 # The golden episodes through an env.
-
-
-@pytest.mark.parametrize("name", [name for name in GOLDEN if name not in ("G15", "G17")])
-def test_a_scripted_env_plays_the_golden_episodes(name):
-    script = GOLDEN[name]
-    env = ScriptedMultiAgentEnv({"script": script})
-    episode = drive(env, checks_of(env), lambda agent, own_t: own_t)
-    assert episode.is_done
-    assert env.actions == episode.get_actions(return_list=True)
-
-
-def test_two_episodes_of_one_env_do_not_mix():
-    env = ScriptedMultiAgentEnv({"script": G6})
-    checks = checks_of(env)
-    first, second = (drive(env, checks, lambda *_: 1) for _ in range(2))
-    assert encode(first.get_state()) == encode(second.get_state())
 
 
 # V12: groups.
@@ -403,7 +347,7 @@ def test_groups_that_cannot_be(groups, text):
 def test_copies_have_seeds_of_their_own_and_rest_after_their_end():
     env = MultiAgentCartPole({"num_agents": 3})
     observations, _ = env.reset(seed=4)
-    assert len({seen.tobytes() for seen in observations.values()}) == 3
+    assert len({seen.tobytes() for seen in observations.values()}) == env.num_agents == 3
     again, _ = env.reset(seed=4)
     assert all((observations[agent] == again[agent]).all() for agent in observations)
     other, _ = env.reset(seed=5)
@@ -431,12 +375,6 @@ def test_ended_copies_are_not_stepped():
     assert episode.is_terminated
 
 
-def test_an_episode_of_copies_follows_from_seed_and_actions():
-    env = MultiAgentCartPole({"num_agents": 2})
-    first, second = (drive(env, checks_of(env), lambda a, t: (a + t) % 2, seed=7) for _ in range(2))
-    assert encode(first.get_state()) == encode(second.get_state())
-
-
 def test_copies_know_their_place_and_settings():
     places = []
 
@@ -450,26 +388,15 @@ def test_copies_know_their_place_and_settings():
     assert drive(env, checks_of(env), lambda *_: 0).get_return() == 10.0
 
 
-def test_classes_of_copies_take_their_settings_as_config():
-    made = make_multi_agent("CartPole-v1")
+def test_classes_of_copies_travel_and_take_their_settings_as_config():
+    made = pickle.loads(cloudpickle.dumps(make_multi_agent("CartPole-v1")))
+    assert pickle.loads(pickle.dumps(MultiAgentCartPole)) is MultiAgentCartPole
     assert made(config={"num_agents": 2}).max_num_agents == 2
     assert made(config=EnvContext({"num_agents": 3}, worker_index=1)).max_num_agents == 3
     assert made(config=None).max_num_agents == made().max_num_agents == 1
-
-
-def test_classes_of_copies_travel():
-    made = pickle.loads(cloudpickle.dumps(make_multi_agent("CartPole-v1")))
-    assert made({"num_agents": 2}).max_num_agents == 2
-    assert pickle.loads(pickle.dumps(MultiAgentCartPole)) is MultiAgentCartPole
-
-
-@pytest.mark.parametrize("num_agents", [0, 1.5, True, "2"])
-def test_the_number_of_copies_is_checked(num_agents):
-    with pytest.raises(EnvCreationError, match="num_agents"):
-        MultiAgentCartPole({"num_agents": num_agents})
-
-
-def test_an_unknown_name_is_told_at_once():
+    for num_agents in (0, 1.5, True):
+        with pytest.raises(EnvCreationError, match="num_agents"):
+            made({"num_agents": num_agents})
     with pytest.raises(EnvCreationError, match="CartPole"):
         make_multi_agent("CartPol-v1")
 
@@ -491,7 +418,6 @@ def test_frames_of_copies_stand_side_by_side():
 
 
 def test_repeat_after_me_pays_who_repeats():
-    env = RepeatAfterMe({"num_agents": 3, "num_values": 4, "num_steps": 6})
     memory = {}
 
     class Watched(RepeatAfterMe):
@@ -533,13 +459,10 @@ class TwoSizes(MultiAgentEnv):
 
 def test_observations_of_one_length():
     env = PadObservations(TwoSizes())
-    agents = EnvAgents.of(env, name="env")
-    agents.check_shared(name="env")
+    EnvAgents.of(env, name="env").check_shared(name="env")
     observations, _ = env.reset()
-    assert {agent: seen.tolist() for agent, seen in observations.items()} == {
-        "a": [1.0, 0.0, 0.0],
-        "b": [0.5, 0.5, 0.5],
-    }
+    assert observations["a"].tolist() == [1.0, 0.0, 0.0]
+    assert observations["b"].tolist() == [0.5, 0.5, 0.5]
     drive(env, checks_of(env), lambda *_: 0)
     masked = PadObservations(TwoSizes(), with_mask=True)
     observations, _ = masked.reset()
@@ -595,21 +518,11 @@ def test_an_env_with_a_state_goes_on_from_it_through_layers(layer):
     env, other = made(), made()
     env.reset(seed=3)
     env.step(actions(env))
-    state = EnvState.of(env)
-    assert state is not None
-    taken = state.take()
-    assert taken is not None
+    taken = EnvState.of(env).take()
     other.reset(seed=99)
     assert EnvState.of(other).give_back(taken)
     for _ in range(4):
         assert encode(list(env.step(actions(env)))) == encode(list(other.step(actions(other))))
-
-
-def test_who_is_there_is_counted():
-    env = MultiAgentCartPole({"num_agents": 3})
-    assert (env.num_agents, env.max_num_agents) == (3, 3)
-    assert ScriptedMultiAgentEnv({"script": G4}).num_agents == 2
-    assert rows(MultiAgentEpisode("e")) == {}
 
 
 def test_it_is_refused_by_name_where_only_one_agent_can_act():

@@ -133,17 +133,26 @@ def test_g6_turns():
     assert rows_of_all(chunks) == rows(episode)
 
 
-def test_g7_all_are_truncated_one_by_one():
-    episode = played(G7)
-    assert (episode.is_done, episode.is_truncated, episode.is_terminated) == (True, True, False)
-    assert episode.get_truncateds() == {"A": True, "B": True, "__all__": True}
-    assert ends(episode) == {"A": "U", "B": "U"}
-
-
-def test_g8_one_terminates_and_one_is_truncated():
-    episode = played(G8)
-    assert (episode.is_truncated, episode.is_terminated) == (True, False)
-    assert ends(episode) == {"A": "T", "B": "U"}
+@pytest.mark.parametrize(
+    ("script", "expected", "num_unseen"),
+    [
+        (G7, {"A": "U", "B": "U"}, 0),  # one by one
+        (G8, {"A": "T", "B": "U"}, 0),
+        (G12, {"A": "U", "B": "U"}, 1),  # B without a last observation
+        (G13, {"A": "T", "B": "T"}, 0),  # B without a last observation
+    ],
+)
+def test_g7_g8_g12_g13_an_episode_is_truncated_if_one_agent_is(script, expected, num_unseen):
+    episode = played(script)
+    assert ends(episode) == expected
+    is_truncated = "U" in expected.values()
+    assert (episode.is_done, episode.is_truncated) == (True, is_truncated)
+    assert episode.is_terminated is not is_truncated
+    flags = {agent: way == "U" for agent, way in expected.items()}
+    assert episode.get_truncateds() == {**flags, "__all__": is_truncated}
+    assert episode.num_truncations_without_observation == num_unseen
+    if script in (G12, G13):  # the one before stands in
+        assert rows(episode)["B"] == [(20, 5, 0.75, 20)]
 
 
 def test_g9_an_episode_goes_on_while_an_agent_is_to_come():
@@ -182,20 +191,6 @@ def test_g11_a_reward_after_the_end():
     assert (second.num_rewards_after_end, second.num_rewards_after_end_unlearnt) == (1, 1)
     with pytest.raises(EnvContractError, match=r"'B' .* ended at env step 1 and got the reward 4"):
         played(G11, rewards_after_end="error")
-
-
-def test_g12_a_truncation_without_a_last_observation():
-    episode = played(G12)
-    assert rows(episode)["B"] == [(20, 5, 0.75, 20)]
-    assert ends(episode)["B"] == "U"
-    assert episode.num_truncations_without_observation == 1
-
-
-def test_g13_a_termination_without_a_last_observation():
-    episode = played(G13)
-    assert rows(episode)["B"] == [(20, 5, 0.75, 20)]
-    assert ends(episode)["B"] == "T"
-    assert episode.num_truncations_without_observation == 0
 
 
 def test_g14_an_agent_appears_and_ends_at_once():
@@ -294,21 +289,16 @@ def table_of(script):
     }
 
 
-@pytest.mark.parametrize(("script", "ends_by"), [(G1, "terminateds"), (G4, "truncateds")])
-def test_an_episode_written_down_is_the_one_that_was_played(script, ends_by):
-    flags = {ends_by: True}
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        (G1, {"terminateds": True}),
+        (G4, {"truncateds": True}),
+        (G2, {"terminateds": {"A": True, "B": True}}),  # B ended before
+    ],
+)
+def test_an_episode_written_down_is_the_one_that_was_played(script, flags):
     episode = MultiAgentEpisode(
         "golden", possible_agents="AB", len_lookback_buffer=0, **flags, **table_of(script)
     )
     assert as_bytes(episode) == as_bytes(played(script))
-
-
-def test_flags_by_agent_take_effect_with_its_last_observation():
-    episode = MultiAgentEpisode(
-        "golden",
-        possible_agents="AB",
-        len_lookback_buffer=0,
-        terminateds={"A": True, "B": True},
-        **table_of(G2),
-    )
-    assert as_bytes(episode) == as_bytes(played(G2))

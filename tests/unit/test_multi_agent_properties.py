@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -26,10 +25,6 @@ NUM_SAMPLED = 25
 
 def random_cuts(rng, script):
     return {t for t in range(len(script.steps)) if rng.random() < 0.4}
-
-
-def late_by_agent(chunks):
-    return dict(chunks[-1].rewards_after_end)
 
 
 def check_nothing_is_lost(number):
@@ -54,11 +49,10 @@ def check_nothing_is_lost(number):
     assert dict(whole.reward_before_start) == dict(last.reward_before_start)
     assert sum(len(chunk) for chunk in chunks) == len(whole) == last.env_t
     assert sum(chunk.agent_steps() for chunk in chunks) == whole.agent_steps()
-    late = set(late_by_agent(chunks))
     cut_rows, whole_rows = rows_of_all(chunks), rows_of_all([whole])
     assert cut_rows.keys() == whole_rows.keys()
     for agent, all_rows in whole_rows.items():
-        if agent in late:  # the last row went out before its reward did
+        if agent in last.rewards_after_end:  # the last row went out before its reward did
             assert [row[:2] for row in all_rows] == [row[:2] for row in cut_rows[agent]]
         else:
             assert all_rows == cut_rows[agent]
@@ -116,12 +110,8 @@ def check_getters_agree(number):
     rng = random.Random(SEED + number)
     script = random_script(rng)
     for chunk in chunks_of(script, random_cuts(rng, script), lookback=2):
-        for getter in (
-            chunk.get_observations,
-            chunk.get_actions,
-            chunk.get_rewards,
-            chunk.get_infos,
-        ):
+        for name in ("observations", "actions", "rewards", "infos"):
+            getter = getattr(chunk, f"get_{name}")
             by_step = getter(return_list=True)
             assert by_step == [getter(index) for index in range(len(by_step))]
             gathered = {}
@@ -129,9 +119,6 @@ def check_getters_agree(number):
                 for agent, item in row.items():
                     gathered.setdefault(agent, []).append(item)
             assert getter() == gathered
-
-
-Table = list[dict[Any, Any]]
 
 
 def written_down(script):

@@ -5,15 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer.episodes import nested
 from trainer.nn import (
     ACTIVATIONS,
     MLP,
     ActingForward,
+    Bernoulli,
     Categorical,
     DiagGaussian,
     LayerSpec,
     MultiCategorical,
     Parameters,
+    ProductDistribution,
     matmul_rows,
 )
 from trainer.nn.layers import uniform
@@ -24,6 +27,11 @@ DISTRIBUTIONS = {
     "many actions": Categorical(19),
     "gaussian": DiagGaussian((3,)),
     "multi": MultiCategorical([2, 5, 3]),
+    "bits": Bernoulli((3,)),
+    "gumbel only": ProductDistribution((Categorical(3), {"a": Categorical(2)})),
+    "nested": ProductDistribution(
+        {"arm": DiagGaussian((2,)), "hand": (Categorical(3), Bernoulli((2, 2)))}
+    ),
 }
 
 
@@ -61,14 +69,11 @@ def test_action_of_a_row_does_not_depend_on_the_others(name, seed, count):
     inputs = random_rows(seed, count, distribution.num_inputs)
     rng = np.random.default_rng(seed + 1)
     noise = NOISE_DRAWS[distribution.noise_kind](rng, (count, distribution.noise_width))
-    actions = distribution.sample(inputs, noise)
-    order = rng.permutation(count)
-    assert distribution.sample(inputs[order], noise[order]).tobytes() == actions[order].tobytes()
-    for index in range(count):
-        row = slice(index, index + 1)
-        assert distribution.sample(inputs[row], noise[row]).tobytes() == actions[row].tobytes()
-        best = distribution.deterministic(inputs[row])
-        assert best.tobytes() == distribution.deterministic(inputs)[row].tobytes()
+    actions, best = distribution.sample(inputs, noise), distribution.deterministic(inputs)
+    for rows in (rng.permutation(count), *np.arange(count)[:, None]):
+        alone = distribution.sample(inputs[rows], noise[rows])
+        assert nested.equal(alone, nested.take(actions, rows))
+        assert nested.equal(distribution.deterministic(inputs[rows]), nested.take(best, rows))
 
 
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 20), width=st.integers(1, 9))

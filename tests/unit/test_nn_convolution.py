@@ -1,4 +1,7 @@
-"""Convolutions against loops, central differences, and themselves with other images around."""
+"""Convolutions against loops, and themselves with other images around.
+
+Gradients are checked by `tests/contract/test_modules.py`, in whole networks.
+"""
 
 import numpy as np
 import pytest
@@ -6,16 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.nn import (
-    INITIALIZERS,
     PADDINGS,
     ConvolutionSpec,
     ImageNetwork,
     ImageSpec,
-    LayerSpec,
     Parameters,
 )
 from trainer.nn.convolution import ConvolutionLayer, ConvolutionStack
-from trainer.testing.checks import gradient_check
 
 SIZES = st.integers(1, 4)
 
@@ -84,56 +84,6 @@ def test_an_odd_zero_stands_after_the_image():
     assert spec.zeros_around((6, 6, 1)) == ((1, 2), (1, 1))
 
 
-def image_spec(padding, activation="swish", shape=(5, 6, 2)):
-    first = ConvolutionSpec(3, (3, 2), (2, 1), padding, activation)
-    return ImageSpec(shape, 0.5, (first, ConvolutionSpec(2, (2, 2), (1, 1), padding, activation)))
-
-
-def network_for(image, layers, *, dtype):
-    parameters = Parameters(ImageNetwork.shapes("net", image=image, layers=layers), dtype=dtype)
-    gradients = parameters.zeros_like()
-    network = ImageNetwork(parameters, gradients, name="net", image=image, layers=layers)
-    initializer = INITIALIZERS["orthogonal"]
-    network.initialize(np.random.default_rng(0), initializer=initializer)
-    parameters.flat += 0.1 * np.random.default_rng(2).standard_normal(parameters.num_parameters)
-    return network, parameters, gradients
-
-
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("activation", ["swish", "tanh"])
-@pytest.mark.parametrize("layers", [[], [LayerSpec(4, "tanh"), LayerSpec(3, "linear")]])
-def test_gradients_agree_with_differences(padding, activation, layers):
-    network, parameters, gradients = network_for(
-        image_spec(padding, activation), layers, dtype=np.float64
-    )
-    rng = np.random.default_rng(3)
-    images = rng.standard_normal((4, 60))
-    weights = rng.standard_normal((len(network.forward(images)) - 1, 4))
-
-    def weighted_sum(flat):
-        parameters.flat[:] = flat
-        return float((network.forward(images)[:-1] * weights).sum())
-
-    start = parameters.flat.copy()
-    gradients.flat[:] = 7.0  # must be overwritten
-    weighted_sum(start)
-    network.backward(weights)
-    first = gradients.flat.copy()
-    gradient_check(weighted_sum, first, start)
-    # The memory that the backward pass used leaves no trace in the next forward pass.
-    weighted_sum(start)
-    network.backward(weights)
-    assert gradients.flat.tobytes() == first.tobytes()
-
-
-def test_batches_of_other_sizes_do_not_disturb_each_other():
-    network, _, _ = network_for(image_spec("same"), [LayerSpec(3, "linear")], dtype=np.float64)
-    images = np.random.default_rng(5).standard_normal((6, 60))
-    six = network.forward(images).copy()
-    np.testing.assert_allclose(network.forward(images[:2]), six[:, :2], atol=1e-12)
-    np.testing.assert_allclose(network.forward(images), six, atol=1e-12)
-
-
 def test_numbers_of_an_image_are_scaled_once():
     spec = ConvolutionSpec(2, (2, 2), (1, 1), "valid", "linear")
 
@@ -149,6 +99,9 @@ def test_numbers_of_an_image_are_scaled_once():
 
 
 def test_nobody_gets_the_gradient_of_images():
-    network, _, _ = network_for(image_spec("same"), [], dtype=np.float64)
+    spec = ConvolutionSpec(2, (2, 2), (1, 1), "valid", "tanh")
+    image = ImageSpec((3, 3, 1), 1.0, (spec,))
+    parameters = Parameters(ImageNetwork.shapes("net", image=image, layers=[]))
+    network = ImageNetwork(parameters, parameters.zeros_like(), name="net", image=image, layers=[])
     with pytest.raises(ValueError, match="not computed"):
         network.backward(np.zeros((1, 1)), d_inputs=np.zeros((1, 1)))

@@ -31,12 +31,10 @@ def test_block_spans_neighbouring_tensors():
     assert block.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-@pytest.mark.parametrize("through", ["copy", "pickle"])
-def test_copies_keep_views_and_vector_together(through):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_keep_views_and_vector_together(copied):
     parameters = example()
-    other = (
-        copy.deepcopy(parameters) if through == "copy" else pickle.loads(pickle.dumps(parameters))
-    )
+    other = copied(parameters)
     other.views["a/bias"][0] = 77.0
     assert other.flat[6] == 77.0
     assert parameters.flat[6] == 6.0
@@ -66,12 +64,6 @@ def reference_steps(gradients, *, lr):
         v = 0.999 * v + 0.001 * g**2
         theta = theta - lr * (m / (1.0 - 0.9**t)) / (np.sqrt(v / (1.0 - 0.999**t)) + 1e-8)
     return theta
-
-
-def test_first_step_has_the_length_of_the_learning_rate():
-    parameters, gradients = pair([0.5, -3.0, 0.0])
-    Adam(parameters, gradients).step(lr=0.1)
-    np.testing.assert_allclose(parameters.flat, [-0.1, 0.1, 0.0], rtol=1e-6)
 
 
 def test_steps_follow_the_algorithm_of_the_paper():
@@ -175,15 +167,17 @@ def test_impossible_clipping_is_refused():
 # ---- schedules
 
 
-def test_number_is_constant():
-    schedule = Schedule.from_setting(0.25, name="lr")
-    assert schedule.value_at(0) == schedule.value_at(10**9) == 0.25
-
-
-def test_points_are_joined_by_lines_and_the_last_value_stays():
-    schedule = Schedule.from_setting([[0, 1.0], [100, 0.5], [300, 0.1]], name="lr")
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (0.25, [0.25] * 6),
+        ([[0, 1.0], [100, 0.5], [300, 0.1]], [1.0, 0.75, 0.5, 0.3, 0.1, 0.1]),
+    ],
+)
+def test_points_are_joined_by_lines_and_the_last_value_stays(setting, expected):
+    schedule = Schedule.from_setting(setting, name="lr")
     values = [schedule.value_at(steps) for steps in (0, 50, 100, 200, 300, 10_000)]
-    assert values == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
+    assert values == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +185,9 @@ def test_points_are_joined_by_lines_and_the_last_value_stays():
     [
         ([[10, 1.0], [20, 0.5]], "starts at 10"),
         ([[0, 1.0]], "line needs two"),
-        ([], "line needs two"),
         ([[0, 1.0], [20, 0.5], [20, 0.1]], "do not ascend"),
         ([[0, 1.0], [20, float("nan")]], "not finite"),
         (float("inf"), "not finite"),
-        ([0, 1.0], "neither a number nor"),
-        ("fast", "neither a number nor"),
         (None, "neither a number nor"),
     ],
 )

@@ -1,4 +1,8 @@
-"""Recurrent layers: equations, gradients through time, steps that are the same in any batch."""
+"""Recurrent layers: equations, steps that are the same in any batch.
+
+Gradients through time are checked by `tests/contract/test_modules.py`, in whole networks; that
+Torch computes the same, by `test_modules_memory.py`.
+"""
 
 import numpy as np
 import pytest
@@ -6,30 +10,27 @@ import pytest
 from trainer.nn import Parameters
 from trainer.nn.layers import INITIALIZERS, columns_with_ones
 from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS
-from trainer.testing.checks import gradient_check
 
 K, H, T, B = 3, 4, 5, 2
-KINDS = pytest.mark.parametrize("kind", RECURRENT_LAYERS.values(), ids=RECURRENT_LAYERS.keys())
 
 
 def made(kind, *, dtype=np.float64, width=H):
-    """A layer with drawn weights, its parameters and its gradients."""
+    """A layer with drawn weights, and its parameters."""
     parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width), dtype=dtype)
-    gradients = parameters.zeros_like()
-    layer = kind(parameters, gradients, name="rnn")
+    layer = kind(parameters, parameters.zeros_like(), name="rnn")
     rng = np.random.default_rng(3)
     layer.initialize(rng, initializer=INITIALIZERS["orthogonal"])
     parameters.flat[:] += 0.3 * rng.standard_normal(parameters.num_parameters)
-    return layer, parameters, gradients
+    return layer, parameters
 
 
-def drawn(kind, *, count=B, num_steps=T):
+def drawn(kind):
     """Inputs [T, B, K], as columns, and a state."""
     rng = np.random.default_rng(5)
-    inputs = rng.standard_normal((num_steps, count, K))
-    columns = columns_with_ones(K, num_steps * count, np.float64)
+    inputs = rng.standard_normal((T, B, K))
+    columns = columns_with_ones(K, T * B, np.float64)
     columns[:-1] = inputs.reshape(-1, K).T
-    state = {name: 0.5 * rng.standard_normal((count, H)) for name in kind.state_names}
+    state = {name: 0.5 * rng.standard_normal((B, H)) for name in kind.state_names}
     return inputs, columns, state
 
 
@@ -55,7 +56,7 @@ def gru_by_hand(w, x, state):
 
 @pytest.mark.parametrize(("kind", "by_hand"), [(LSTM, lstm_by_hand), (GRU, gru_by_hand)])
 def test_forward_and_step_follow_the_equations(kind, by_hand):
-    layer, parameters, _ = made(kind)
+    layer, parameters = made(kind)
     inputs, columns, state = drawn(kind)
     outputs = layer.forward(columns, state)
     assert (outputs[-1] == 1.0).all()
@@ -69,62 +70,10 @@ def test_forward_and_step_follow_the_equations(kind, by_hand):
             np.testing.assert_allclose(acting[name], state[name], rtol=1e-12)
 
 
-@KINDS
-def test_gradients_through_time_are_central_differences(kind):
-    layer, parameters, gradients = made(kind)
-    _, columns, state = drawn(kind)
-    weights = np.random.default_rng(7).standard_normal((H, T * B))
-
-    def loss(flat):
-        parameters.flat[:] = flat
-        return float((layer.forward(columns, state)[:-1] * weights).sum())
-
-    start = parameters.flat.copy()
-    loss(start)
-    gradients.flat[:] = 9.0  # to be overwritten
-    d_inputs = np.empty((K, T * B))
-    layer.backward(weights, d_inputs=d_inputs)
-    gradient_check(loss, gradients.flat.copy(), start)
-
-    def loss_of_inputs(values):
-        parameters.flat[:] = start
-        return float((layer.forward(np.vstack([values, columns[-1:]]), state)[:-1] * weights).sum())
-
-    gradient_check(loss_of_inputs, d_inputs, columns[:-1].copy())
-
-
-@KINDS
-def test_gradient_of_the_last_step_alone_reaches_the_first_input(kind):
-    layer, _, _ = made(kind)
-    _, columns, state = drawn(kind)
-    only_last = np.zeros((H, T * B))
-    only_last[:, -B:] = 1.0
-    d_inputs = np.empty((K, T * B))
-    layer.forward(columns, state)
-    layer.backward(only_last, d_inputs=d_inputs)
-    assert (np.abs(d_inputs[:, :B]) > 1e-8).any()
-
-
-@KINDS
-def test_padding_after_a_sequence_changes_no_gradient(kind):
-    layer, _, gradients = made(kind)
-    inputs, columns, state = drawn(kind)
-    longer = np.concatenate([inputs, np.zeros((3, B, K))])
-    padded = columns_with_ones(K, (T + 3) * B, np.float64)
-    padded[:-1] = longer.reshape(-1, K).T
-    weights = np.random.default_rng(7).standard_normal((H, T * B))
-    layer.forward(columns, state)
-    layer.backward(weights)
-    expected = gradients.flat.copy()
-    layer.forward(padded, state)
-    layer.backward(np.hstack([weights, np.zeros((H, 3 * B))]))
-    np.testing.assert_allclose(gradients.flat, expected, rtol=1e-12, atol=1e-15)
-
-
-@KINDS
+@pytest.mark.parametrize("kind", RECURRENT_LAYERS.values(), ids=RECURRENT_LAYERS)
 @pytest.mark.parametrize("width", [4, 7, 64])
 def test_step_gives_a_row_the_same_bits_in_any_batch(kind, width):
-    layer, _, _ = made(kind, dtype=np.float32, width=width)
+    layer, _ = made(kind, dtype=np.float32, width=width)
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((11, K)).astype(np.float32)
     state = {name: rng.standard_normal((11, width)).astype(np.float32) for name in kind.state_names}
@@ -134,26 +83,6 @@ def test_step_gives_a_row_the_same_bits_in_any_batch(kind, width):
         assert alone.tobytes() == together[part].tobytes()
         for name in kind.state_names:
             assert state_alone[name].tobytes() == after[name][part].tobytes()
-
-
-@pytest.mark.parametrize(("kind", "name"), [(LSTM, "LSTM"), (GRU, "GRU")])
-def test_layers_compute_what_torch_does_with_the_same_weights(kind, name):
-    torch = pytest.importorskip("torch")
-    layer, parameters, _ = made(kind)
-    inputs, columns, state = drawn(kind)
-    theirs = getattr(torch.nn, name)(K, H, dtype=torch.float64)
-    views = parameters.views
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(torch.from_numpy(views["rnn/kernel"].T))
-        theirs.weight_hh_l0.copy_(torch.from_numpy(views["rnn/recurrent"].T))
-        theirs.bias_ih_l0.copy_(torch.from_numpy(views["rnn/bias"]))
-        theirs.bias_hh_l0.zero_()
-        if kind is GRU:
-            theirs.bias_hh_l0[2 * H :] = torch.from_numpy(views["rnn/recurrent_bias"])
-        parts = tuple(torch.from_numpy(part)[None] for part in state.values())
-        expected, _ = theirs(torch.from_numpy(inputs), parts if kind is LSTM else parts[0])
-    found = layer.forward(columns, state)[:-1].T.reshape(T, B, H)
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
 def test_forget_gates_begin_open_unless_biases_are_drawn():

@@ -66,14 +66,6 @@ def test_drawn_actions_have_the_density_that_logp_gives():
     np.testing.assert_allclose(SQUASHED.evaluate(INPUTS, drawn.actions).logp, drawn.logp)
 
 
-def test_without_the_correction_densities_would_differ():
-    drawn = SQUASHED.reparameterized(INPUTS, NOISE)
-    plain = DiagGaussian((3,)).logp(INPUTS, np.arctanh(drawn.actions))
-    correction = np.log(1.0 - drawn.actions**2).sum(axis=1)
-    np.testing.assert_allclose(plain - correction, drawn.logp, rtol=1e-10)
-    assert (np.abs(correction) > 0.1).all()
-
-
 def test_gradients_through_actions_and_densities():
     d_actions, d_logp = RNG.standard_normal((5, 3)), RNG.standard_normal(5)
 

@@ -8,10 +8,11 @@ from gymnasium import spaces
 
 pytest.importorskip("torch")
 
-from trainer import ConfigError, PPOConfig, RLModuleSpec
-from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACSettings
-from trainer.learners import ReplayBatch
-from trainer.modules import ActorCriticModule, PolicyModule, QModule, SACModule
+from tests.sac_updates import BOX as NUMBERS
+from tests.sac_updates import CHOICE, replayed_rows, sac_learner
+from tests.small_runs import small_ppo
+from trainer import ConfigError, RLModuleSpec
+from trainer.modules import ActorCriticModule, PolicyModule, QModule
 from trainer.nn import ACTIVATIONS
 from trainer.testing.checks import encoded_samples
 
@@ -72,24 +73,12 @@ def test_weights_acting_outputs_and_gradients_are_those_of_numpy(
         assert error <= 1e-5 * np.abs(gradient).max() + 1e-9, name
 
 
-@pytest.mark.parametrize("actions", [spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(3)])
+@pytest.mark.parametrize("actions", [NUMBERS, CHOICE])
 def test_losses_of_sac_are_those_of_numpy(actions):
-    rng = np.random.default_rng(8)
-    chosen = rng.uniform(-1, 1, (9, 2)).astype(np.float32)
-    rows = ReplayBatch(
-        obs=rng.standard_normal((9, 3)).astype(np.float32),
-        actions=rng.integers(0, 3, 9) if isinstance(actions, spaces.Discrete) else chosen,
-        rewards=rng.normal(0, 2, 9).astype(np.float32),
-        next_obs=rng.standard_normal((9, 3)).astype(np.float32),
-        discounts=np.full(9, 0.5, np.float32),
-        weights=rng.random(9).astype(np.float32),
-    )
     found = []
     for backend in ("numpy", "torch"):
-        spec = RLModuleSpec(SACModule, BOX, actions, {**SMALL, "backend": backend})
-        settings = SACSettings.from_config(SACConfig(), lr=3e-4)
-        subject = SACLearner(module_spec=spec, settings=settings, root_seed=3)
-        losses = subject.losses(rows, rng=np.random.default_rng(2))
+        subject = sac_learner(actions, model={**SMALL, "backend": backend})
+        losses = subject.losses(replayed_rows(actions), rng=np.random.default_rng(2))
         found.append((losses.total, subject.module.gradients.flat.copy()))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-4, atol=1e-6)
@@ -97,9 +86,7 @@ def test_losses_of_sac_are_those_of_numpy(actions):
 
 def test_checkpoints_fit_both_and_five_iterations_are_the_same(tmp_path):
     def config(backend):
-        made = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=4)
-        made.env_runners(num_env_runners=0).debugging(seed=3)
-        made.training(train_batch_size=128, minibatch_size=64, num_epochs=2, lr=1e-3)
+        made = small_ppo(env="CartPole-v1", batch=128, num_epochs=2, lr=1e-3)
         return made.rl_module(model_config={"fcnet_hiddens": [16], "backend": backend})
 
     losses = {}

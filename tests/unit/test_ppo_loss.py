@@ -53,12 +53,6 @@ def test_value_loss_is_clipped_and_its_gradient_gone():
     np.testing.assert_allclose(loss.d_vf_preds, [1.0 / 3, 2.0 / 3, 0.0])
 
 
-def test_infinite_limit_switches_value_clipping_off():
-    loss = loss_of([0.5] * 3, [0.5] * 3, [0.0] * 3, dataclasses.replace(NOTHING, vf_loss_coeff=1.0))
-    assert loss.vf_loss == loss.vf_loss_unclipped
-    np.testing.assert_allclose(loss.d_vf_preds, [2.0 / 3, 4.0 / 3, 2.0])
-
-
 def test_entropy_and_divergence_have_their_closed_forms():
     coefficients = dataclasses.replace(NOTHING, entropy_coeff=0.1, kl_coeff=0.3)
     loss = loss_of([0.75], [0.5], [0.0], coefficients)
@@ -91,10 +85,6 @@ COEFFICIENTS = {
     "kl": dataclasses.replace(NOTHING, kl_coeff=0.4),
     "all": PPOCoefficients(0.2, 0.5, 0.7, 0.3, 0.4),
 }
-DISTRIBUTIONS = {
-    "discrete": Categorical(3),
-    "box": DiagGaussian((2,)),
-}
 
 
 def example(distribution):
@@ -109,10 +99,10 @@ def example(distribution):
     return inputs, rng.standard_normal(12), actions, distribution.canonical(before), targets
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", [Categorical(3), DiagGaussian((2,))])
 @pytest.mark.parametrize("part", COEFFICIENTS)
-def test_gradients_agree_with_differences(name, part):
-    distribution, coefficients = DISTRIBUTIONS[name], COEFFICIENTS[part]
+def test_gradients_agree_with_differences(distribution, part):
+    coefficients = COEFFICIENTS[part]
     inputs, values, actions, reference, targets = example(distribution)
 
     def loss_at(x, v):
@@ -130,17 +120,9 @@ def test_gradients_agree_with_differences(name, part):
 
 
 def test_float32_in_gives_float32_gradients():
-    categorical = Categorical(3)
-    inputs, values, actions, reference, targets = example(categorical)
-    terms = categorical.evaluate(
-        inputs.astype(np.float32), actions, reference=reference.astype(np.float32)
-    )
-    narrow = PPOTargets(
-        targets.action_logp.astype(np.float32),
-        targets.advantages.astype(np.float32),
-        targets.value_targets.astype(np.float32),
-    )
-    loss = ppo_loss(
-        narrow, terms=terms, values=values.astype(np.float32), coefficients=COEFFICIENTS["all"]
-    )
+    inputs, values, actions, reference, targets = example(Categorical(3))
+    inputs, values, reference = (part.astype(np.float32) for part in (inputs, values, reference))
+    narrow = PPOTargets(*(part.astype(np.float32) for part in vars(targets).values()))
+    terms = Categorical(3).evaluate(inputs, actions, reference=reference)
+    loss = ppo_loss(narrow, terms=terms, values=values, coefficients=COEFFICIENTS["all"])
     assert loss.d_action_dist_inputs.dtype == loss.d_vf_preds.dtype == np.float32

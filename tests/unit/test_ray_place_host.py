@@ -2,12 +2,10 @@
 
 import threading
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from trainer.ray_engine.place_host import KeptPlace, PlaceHost
-from trainer.runtime.local_engine import LocalEngine
 
 
 class ProcessInPlace:
@@ -48,9 +46,7 @@ def kept_place():
         make_arrivals=lambda: SimpleNamespace(put=lambda: None, wait=lambda _: None),
         make_place=lambda *_, **__: process,
     )
-    kept = KeptPlace(
-        "env runner 1", engine=cast(LocalEngine, engine), node="", starting=threading.Lock()
-    )
+    kept = KeptPlace("env runner 1", engine=engine, node="", starting=threading.Lock())
     process.kept = kept
     kept.start(1, b"", None)
     return kept, process

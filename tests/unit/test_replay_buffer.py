@@ -1,5 +1,7 @@
 """What comes out of a replay buffer, compared with a plain list of all steps."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -133,16 +135,6 @@ def test_known_answers_of_three_step_sums():
     }
 
 
-def test_a_truncated_end_keeps_the_value_of_the_last_observation():
-    buffer = ReplayBuffer(10)
-    buffer.add(chunk(0, 0, 2, end="truncated"))
-    batch = buffer.sample(ENOUGH, rng=rng(), n_step=3, gamma=0.5)
-    assert {(int(r), float(d)) for r, d in zip(batch.rows, batch.discounts, strict=True)} == {
-        (0, 0.25),
-        (1, 0.5),
-    }
-
-
 def test_both_ends_of_a_range_of_steps_are_drawn():
     buffer = ReplayBuffer(100)
     buffer.add(chunk(0, 0, 100))
@@ -225,34 +217,36 @@ def test_python_objects_are_refused():
         ReplayBuffer(4).add(episode)
 
 
-def test_an_empty_buffer_cannot_be_sampled():
-    buffer = ReplayBuffer(4)
-    buffer.add([])
-    with pytest.raises(ReplayError, match="empty"):
-        buffer.sample(1)
-    with pytest.raises(ReplayError, match="empty"):
-        buffer.sample_sequences(1, length=2)
-
-
-@pytest.mark.parametrize("n_step", [0, (0, 2), (3, 2)])
-def test_impossible_numbers_of_steps_are_refused(n_step):
-    buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
-    with pytest.raises(ReplayError, match="n_step"):
-        buffer.sample(1, n_step=n_step)
-
-
-def test_impossible_sizes_are_refused():
-    buffer, _ = filled(ReplayBuffer, 4, "vector", [[Piece(0, 3)]])
-    with pytest.raises(ReplayError, match="num_items"):
-        buffer.sample(0)
-    with pytest.raises(ReplayError, match="length"):
-        buffer.sample_sequences(1, length=0)
-
-
-@pytest.mark.parametrize("capacity", [0, -3, 2.5, 1e6, True, "10", None])
-def test_impossible_capacities_are_refused(capacity):
-    with pytest.raises(ReplayError, match="capacity"):
-        ReplayBuffer(capacity)
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda empty, full: empty.sample(1), "empty"),
+        (lambda empty, full: empty.sample_sequences(1, length=2), "empty"),
+        (lambda empty, full: full.sample(0), "num_items"),
+        (lambda empty, full: full.sample_sequences(1, length=0), "length"),
+        (lambda empty, full: full.sample(1, n_step=0), "n_step"),
+        (lambda empty, full: full.sample(1, n_step=(0, 2)), "n_step"),
+        (lambda empty, full: full.sample(1, n_step=(3, 2)), "n_step"),
+        (lambda empty, full: full.sample(1, gamma=1.5), "gamma"),
+        (lambda empty, full: full.sample(1, gamma=-0.1), "gamma"),
+        (lambda empty, full: full.sample(1, beta=math.nan), "beta"),
+        (lambda empty, full: full.sample(1, beta=2.0), "beta"),
+        (lambda *_: ReplayBuffer(0), "capacity"),
+        (lambda *_: ReplayBuffer(2.5), "capacity"),
+        (lambda *_: ReplayBuffer(1e6), "capacity"),
+        (lambda *_: ReplayBuffer(True), "capacity"),
+        (lambda *_: PrioritizedReplayBuffer(4, alpha=-1), "alpha"),
+        (lambda *_: PrioritizedReplayBuffer(4, alpha="1"), "alpha"),
+        (lambda *_: PrioritizedReplayBuffer(4, beta=1.5), "beta"),
+        (lambda *_: PrioritizedReplayBuffer(4, beta=None), "beta"),
+    ],
+)
+def test_impossible_numbers_are_refused(draw, words):
+    full, empty = PrioritizedReplayBuffer(4), ReplayBuffer(4)
+    full.add(chunk(0, 0, 3))
+    empty.add([])
+    with pytest.raises(ReplayError, match=words):
+        draw(empty, full)
 
 
 def test_a_capacity_may_be_a_numpy_integer():
@@ -265,9 +259,8 @@ def test_a_buffer_says_how_full_it_is(buffer_class):
     buffer = buffer_class(1_000_000)
     assert repr(buffer) == f"<{name}: 0 of 1,000,000 env steps, 0 episodes, 0.0 MB>"
     steps = 10_000
-    observations = np.zeros((steps + 1, 10), np.float32)
     episode = SingleAgentEpisode(
-        observations=list(observations),
+        observations=list(np.zeros((steps + 1, 10), np.float32)),
         actions=[0] * steps,
         rewards=[0.0] * steps,
         terminated=True,

@@ -34,7 +34,6 @@ def test_a_type_alone_has_the_usual_capacity():
 
 def test_the_old_names_of_exponents_are_taken():
     buffer = make_replay_buffer({"prioritized_replay_alpha": 0.25, "prioritized_replay_beta": 0.5})
-    assert isinstance(buffer, PrioritizedReplayBuffer)
     assert (buffer.alpha, buffer.beta) == (0.25, 0.5)
 
 
@@ -48,13 +47,11 @@ def test_what_old_examples_spell_out_is_taken_if_it_asks_for_nothing():
     for name in REPLAY_BUFFERS:
         assert make_replay_buffer({"type": name, "capacity": 30, **spelt_out}).capacity == 30
     own = make_replay_buffer({"type": Own, **spelt_out})
-    assert isinstance(own, Own)
     assert own.more == spelt_out
 
 
 def test_an_own_class_gets_its_own_arguments():
     buffer = make_replay_buffer({"type": Own, "colour": "blue", "size": 3, "alpha": 0.6})
-    assert isinstance(buffer, Own)
     assert (buffer.capacity, buffer.colour, buffer.more) == (7, "blue", {"size": 3})
 
 
@@ -64,9 +61,7 @@ def test_an_own_class_gets_its_own_arguments():
         ({"type": "PrioritisedReplayBuffer"}, "Did you mean 'PrioritizedReplayBuffer'"),
         ({"type": "mine.ReplayBuffer"}, "subclass of ReplayBuffer"),
         ({"type": dict}, "subclass of ReplayBuffer"),
-        ({"type": None}, "subclass of ReplayBuffer"),
         ({"capacty": 3}, "Did you mean 'capacity'"),
-        ({"capacty": None}, "Did you mean 'capacity'"),
         ({"batch_length_T": 20}, "sample_sequences"),
         ({"prioritized_replay_eps": 1e-3}, "It is always 1e-6"),
         ({"storage_unit": None}, "Capacity always counts env steps"),

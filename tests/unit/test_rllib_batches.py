@@ -7,9 +7,6 @@ from trainer import PrioritizedReplayBuffer, ReplayBuffer, SampleBatch
 from trainer.connectors.sample_batch import concat_samples
 from trainer.errors import EpisodeError, ReplayError
 
-Buffer = ReplayBuffer
-Prioritized = PrioritizedReplayBuffer
-
 
 def batch_of(*lengths, first=0):
     """Whole episodes of these lengths, numbered from `first`."""
@@ -52,7 +49,6 @@ def test_rows_columns_and_slices():
         [0, 0, 1, 1],
     ]
     part = batch[1:3]
-    assert isinstance(part, SampleBatch)
     assert part["t"].tolist() == batch.slice(1, 3)["t"].tolist() == [1, 0]
     assert np.shares_memory(part["obs"], batch["obs"])
     assert not np.shares_memory(batch.copy()["obs"], batch["obs"])
@@ -91,16 +87,13 @@ def test_episodes_are_told_apart_by_id_or_by_their_ends():
 )
 def test_timeslices(arguments, counts):
     assert [part.count for part in batch_of(5).timeslices(**arguments)] == counts
-
-
-def test_timeslices_want_one_number():
-    for arguments in ({}, {"size": 0}, {"size": 1, "num_slices": 2}):
+    for wrong in ({}, {"size": 0}, {"size": 1, "num_slices": 2}):
         with pytest.raises(EpisodeError, match="timeslices"):
-            batch_of(5).timeslices(**arguments)
+            batch_of(5).timeslices(**wrong)
 
 
 def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest():
-    buffer = Buffer(capacity=15, storage_unit="timesteps")
+    buffer = ReplayBuffer(capacity=15, storage_unit="timesteps")
     for number in range(3):
         buffer.add(batch_of(5, first=number))
     assert len(buffer) == 15
@@ -112,7 +105,7 @@ def test_a_buffer_of_timesteps_draws_rows_evenly_and_overwrites_the_oldest():
 
 
 def test_a_buffer_of_sequences_draws_sequences():
-    buffer = Buffer(capacity=100, storage_unit="sequences")
+    buffer = ReplayBuffer(capacity=100, storage_unit="sequences")
     for length in (1, 2, 3):
         buffer.add(SampleBatch({"id": [length] * length, "seq_lens": [length]}))
     buffer.add(SampleBatch({"id": [4] * 4, "seq_lens": [2, 2]}))
@@ -127,7 +120,7 @@ def test_a_buffer_of_sequences_draws_sequences():
 
 
 def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end():
-    buffer = Buffer(capacity=18, storage_unit="episodes")
+    buffer = ReplayBuffer(capacity=18, storage_unit="episodes")
     buffer.add(batch_of(4, 4))
     buffer.add(batch_of(2, 3, first=2)[:4])
     assert len(buffer) == 3
@@ -135,11 +128,11 @@ def test_a_buffer_of_episodes_leaves_out_those_that_do_not_end():
 
 
 def test_a_buffer_goes_on_from_its_state_with_the_same_draws():
-    buffer = Buffer(capacity=40, storage_unit="fragments")
+    buffer = ReplayBuffer(capacity=40, storage_unit="fragments")
     for number in range(6):
         buffer.add(batch_of(2, first=number))
     buffer.sample(3)
-    other = Buffer(capacity=40, storage_unit="fragments")
+    other = ReplayBuffer(capacity=40, storage_unit="fragments")
     other.set_state(buffer.get_state())
     assert buffer.sample(20)["eps_id"].tolist() == other.sample(20)["eps_id"].tolist()
     assert buffer.sample(20)["eps_id"].tolist() != buffer.sample(20)["eps_id"].tolist()
@@ -147,7 +140,7 @@ def test_a_buffer_goes_on_from_its_state_with_the_same_draws():
 
 
 def test_a_buffer_with_priorities_draws_by_them():
-    buffer = Prioritized(capacity=10, storage_unit="timesteps", alpha=1.0)
+    buffer = PrioritizedReplayBuffer(capacity=10, storage_unit="timesteps", alpha=1.0)
     buffer.add(batch_of(1), weight=1.0)
     buffer.add(batch_of(1, first=1), weight=3.0)
     batch = buffer.sample(2000, beta=1.0)
@@ -164,8 +157,8 @@ def test_what_does_not_fit_is_told():
     with pytest.raises(ReplayError, match='storage_unit="timesteps"'):
         ReplayBuffer(capacity=4).add(batch_of(2))
     with pytest.raises(ReplayError, match="expected one of timesteps"):
-        Buffer(capacity=4, storage_unit="steps")
-    buffer = Buffer(capacity=4, storage_unit="timesteps")
+        ReplayBuffer(capacity=4, storage_unit="steps")
+    buffer = ReplayBuffer(capacity=4, storage_unit="timesteps")
     with pytest.raises(ReplayError, match="expected a SampleBatch"):
         buffer.add([1])
     assert buffer.sample(1) is None

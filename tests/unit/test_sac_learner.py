@@ -1,5 +1,6 @@
 """SAC's learner: whole losses through the networks, fixed points, temperature, targets."""
 
+import dataclasses
 import math
 import threading
 
@@ -7,20 +8,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACSettings
+from tests.sac_updates import BOX, CHOICE, MODEL, NUM_ROWS, replayed_rows, sac_learner
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
-from trainer.learners import ReplayBatch
-from trainer.modules import QModule, RLModuleSpec, SACModule
+from trainer.modules import QModule, SACModule
 from trainer.modules import sac_module as critics
 from trainer.replay import PrioritizedReplayBuffer
 from trainer.runtime import threads as side_by_side
 from trainer.testing.checks import gradient_check
-
-OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
-BOX = spaces.Box(-2.0, 2.0, (2,))
-CHOICE = spaces.Discrete(3)
-NUM_ROWS = 7
 
 
 class DoubleSACModule(SACModule):
@@ -28,37 +23,6 @@ class DoubleSACModule(SACModule):
 
     def __init__(self, **arguments):
         super().__init__(**{**arguments, "dtype": np.float64})
-
-
-def learner(
-    actions=BOX, *, observations=OBSERVATIONS, module_class=SACModule, model=None, **settings
-):
-    config = SACConfig().training(**{"gamma": 0.5, "train_batch_size": 16, **settings})
-    return SACLearner(
-        module_spec=RLModuleSpec(
-            module_class=module_class,
-            observation_space=observations,
-            action_space=actions,
-            model_config=model or {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"},
-        ),
-        settings=SACSettings.from_config(config, lr=config.critic_lr),
-        root_seed=3,
-    )
-
-
-def batch(actions=BOX, *, dtype=np.float64):
-    rng = np.random.default_rng(8)
-    chosen = np.tanh(rng.standard_normal((NUM_ROWS, 2))).astype(dtype)
-    if actions is CHOICE:
-        chosen = rng.integers(0, 3, NUM_ROWS)
-    return ReplayBatch(
-        obs=rng.standard_normal((NUM_ROWS, 3)).astype(dtype),
-        actions=chosen,
-        rewards=rng.normal(0, 2, NUM_ROWS).astype(dtype),
-        next_obs=rng.standard_normal((NUM_ROWS, 3)).astype(dtype),
-        discounts=np.array([0.5] * (NUM_ROWS - 1) + [0.0], dtype),
-        weights=rng.random(NUM_ROWS).astype(dtype),
-    )
 
 
 def losses_of(subject, rows):
@@ -76,9 +40,9 @@ def critic_losses(subject, rows):
 @pytest.mark.parametrize("twin_q", [True, False])
 @pytest.mark.parametrize("part", ["pi/", "qf", "log_alpha"])
 def test_gradients_of_the_whole_losses(actions, twin_q, part):
-    model = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh", "twin_q": twin_q}
-    subject = learner(actions, module_class=DoubleSACModule, model={**model, "initial_alpha": 0.4})
-    rng, rows = np.random.default_rng(4), batch(actions)
+    model = {**MODEL, "twin_q": twin_q, "initial_alpha": 0.4}
+    subject = sac_learner(actions, module_class=DoubleSACModule, model=model)
+    rng, rows = np.random.default_rng(4), replayed_rows(actions, dtype=np.float64)
     subject.module.parameters.flat += 0.3 * rng.standard_normal(subject.module.num_parameters)
     subject.target.critics.parameters.flat += 0.2
 
@@ -106,7 +70,7 @@ def test_gradients_of_the_whole_losses(actions, twin_q, part):
 
 
 def test_the_gradient_flows_through_the_smaller_value():
-    subject, rows = learner(module_class=DoubleSACModule), batch()
+    subject, rows = sac_learner(module_class=DoubleSACModule), replayed_rows(dtype=np.float64)
     alone = {}
     for other in (-100.0, 100.0):  # makes the twin the smaller one everywhere, then the larger one
         subject.module.parameters.views["qf_twin/2/bias"][:] = other
@@ -124,7 +88,7 @@ def test_the_gradient_flows_through_the_smaller_value():
 
 
 def test_targets_are_soft_values_of_the_next_observation():
-    subject, rows = learner(module_class=DoubleSACModule), batch()
+    subject, rows = sac_learner(module_class=DoubleSACModule), replayed_rows(dtype=np.float64)
     subject.module.parameters.views["log_alpha"][:] = np.log(0.3)
     rng = np.random.default_rng(2)
     noise = rng.standard_normal((2, NUM_ROWS, 2))[0]
@@ -134,7 +98,6 @@ def test_targets_are_soft_values_of_the_next_observation():
     subject.target.critics.parameters.flat += 0.1
     smaller = np.minimum(*subject.target.critics.forward(rows.next_obs, actions))
     targets = rows.rewards + rows.discounts * (smaller - 0.3 * logp)
-    assert subject.module.critics is not None
     q_values = [q.copy() for q in subject.module.critics.forward(rows.obs, rows.actions)]
     for critic, q in zip(losses_of(subject, rows).critics, q_values, strict=True):
         np.testing.assert_allclose(critic.td_errors, q - targets, rtol=1e-8)
@@ -171,15 +134,9 @@ def played(subject, buffer, count, *, num_env_steps=0):
 
 
 def bandit_learner(**settings):
-    chosen = {
-        "critic_lr": 0.02,
-        "actor_lr": 0.02,
-        "tau": 0.2,
-        "alpha_lr": 0.0,
-        **settings,
-    }
-    model = {**TABULAR, "initial_alpha": chosen.pop("initial_alpha", 0.5)}
-    return learner(spaces.Discrete(2), observations=spaces.Discrete(1), model=model, **chosen)
+    chosen = {"critic_lr": 0.02, "actor_lr": 0.02, "tau": 0.2, "alpha_lr": 0.0, **settings}
+    model = {**TABULAR, "initial_alpha": 0.5}
+    return sac_learner(spaces.Discrete(2), observations=spaces.Discrete(1), model=model, **chosen)
 
 
 def policy_of(subject):
@@ -188,13 +145,13 @@ def policy_of(subject):
 
 
 def values_of(subject):
-    assert subject.module.critics is not None
     return subject.module.critics.forward(np.ones((1, 1), np.float32))[0][0].copy()
 
 
 def test_a_bandits_values_are_its_rewards_and_its_policy_their_softmax():
-    subject = bandit_learner()
-    played(subject, bandit(ends=True), 400)
+    subject = bandit_learner(target_entropy=0.3)
+    metrics = played(subject, bandit(ends=True), 400)
+    assert metrics["alpha_value"] == pytest.approx(0.5), "without its learning rate it stays"
     np.testing.assert_allclose(values_of(subject), REWARDS, atol=2e-3)
     expected = np.exp(REWARDS / 0.5) / np.exp(REWARDS / 0.5).sum()
     np.testing.assert_allclose(policy_of(subject), expected, atol=5e-3)
@@ -221,11 +178,6 @@ def test_the_temperature_leads_the_entropy_to_its_target(target_entropy):
     assert metrics["alpha_value"] == pytest.approx(0.8 / np.log(probs[0] / probs[1]), rel=0.1)
 
 
-def test_without_its_learning_rate_the_temperature_stays():
-    subject = bandit_learner(target_entropy=0.3)
-    assert played(subject, bandit(ends=True), 50)["alpha_value"] == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(
     ("actions", "setting", "expected"),
     [
@@ -237,7 +189,7 @@ def test_without_its_learning_rate_the_temperature_stays():
     ],
 )
 def test_the_target_entropy_is_as_documented(actions, setting, expected):
-    assert learner(actions, target_entropy=setting).target_entropy == pytest.approx(expected)
+    assert sac_learner(actions, target_entropy=setting).target_entropy == pytest.approx(expected)
 
 
 # ---- one step
@@ -273,7 +225,7 @@ def moved(subject, **arguments):
 def test_every_part_has_its_learning_rate():
     # The first step of Adam is as long as the learning rate.
     rates = {"critic_lr": 0.03, "actor_lr": 0.02, "alpha_lr": 0.01}
-    changes = moved(learner(**rates))
+    changes = moved(sac_learner(**rates))
     expected = {"pi": 0.02, "qf": 0.03, "qf_twin": 0.03, "log_alpha": 0.01}
     assert changes == pytest.approx(expected, rel=1e-2)
 
@@ -281,36 +233,28 @@ def test_every_part_has_its_learning_rate():
 def test_learning_rates_follow_schedules_of_env_steps():
     falling = [[0, 0.02], [100, 0.0]]
     rates = dict.fromkeys(("actor_lr", "critic_lr", "alpha_lr"), falling)
-    changes = moved(learner(**rates), num_env_steps=50)
-    assert changes == pytest.approx(dict.fromkeys(changes, 0.01), rel=1e-2)
-    frozen = moved(learner(**rates), num_env_steps=100)
-    assert frozen == dict.fromkeys(changes, 0.0)
+    for num_env_steps, rate in ((50, 0.01), (100, 0.0)):
+        changes = moved(sac_learner(**rates), num_env_steps=num_env_steps)
+        assert changes == pytest.approx(dict.fromkeys(changes, rate), rel=1e-2)
 
 
 def test_gradients_are_clipped_part_by_part():
-    subject, rows = learner(grad_clip=0.01, grad_clip_by="global_norm"), batch(dtype=np.float32)
-    whole = learner()
+    subject, rows = sac_learner(grad_clip=0.01, grad_clip_by="global_norm"), replayed_rows()
+    whole = sac_learner()
     for each in (subject, whole):
         each.learn(rows, lr=0.0, rng=np.random.default_rng(2))
+
+    def norm(each, part):
+        views = each.module.gradients.views
+        of_part = [views[name].ravel() for name in views if name.split("/")[0] == part]
+        return float(np.linalg.norm(np.concatenate(of_part)))
+
     for part in ("pi", "qf", "qf_twin", "log_alpha"):
-        norms = [
-            float(
-                np.sqrt(
-                    sum(
-                        (gradient**2).sum()
-                        for name, gradient in each.module.gradients.views.items()
-                        if name.split("/")[0] == part
-                    )
-                )
-            )
-            for each in (subject, whole)
-        ]
-        assert norms[0] == pytest.approx(min(0.01, norms[1]), rel=1e-4)
+        assert norm(subject, part) == pytest.approx(min(0.01, norm(whole, part)), rel=1e-4)
 
 
 def test_target_critics_follow_by_the_share_tau():
-    subject = learner(tau=0.25, critic_lr=0.05)
-    assert subject.module.critics is not None
+    subject = sac_learner(tau=0.25, critic_lr=0.05)
     before = subject.target.critics.parameters.flat.copy()
     np.testing.assert_array_equal(before, subject.module.critics.block)
     played(subject, box_buffer(), 1)
@@ -320,48 +264,40 @@ def test_target_critics_follow_by_the_share_tau():
 
 
 def test_given_weights_are_those_of_the_targets_too():
-    subject, other = learner(), learner()
+    subject, other = sac_learner(), sac_learner()
     played(other, box_buffer(), 3)
     subject.set_weights(other.get_weights())
-    assert subject.module.critics is not None
     np.testing.assert_array_equal(
         subject.target.critics.parameters.flat, subject.module.critics.block
     )
 
 
 def test_actions_are_drawn_anew_in_every_update():
-    rows = batch(dtype=np.float32)
-    subject = learner(critic_lr=0.0, actor_lr=0.0, alpha_lr=0.0)
-    seen = {
-        losses_of(subject, rows).policy_loss,
-        subject.losses(rows, rng=np.random.default_rng(3)).policy_loss,
-    }
-    assert len(seen) == 2
-    assert losses_of(subject, rows).policy_loss in seen
+    rows = replayed_rows()
+    subject = sac_learner(critic_lr=0.0, actor_lr=0.0, alpha_lr=0.0)
+    first, other, again = (
+        subject.losses(rows, rng=np.random.default_rng(seed)).policy_loss for seed in (2, 3, 2)
+    )
+    assert first == again != other
 
 
 def test_priorities_follow_the_mean_error_of_the_critics():
-    subject, rows = learner(), batch(dtype=np.float32)
+    subject, rows = sac_learner(), replayed_rows()
     first, second = (critic.td_errors for critic in losses_of(subject, rows).critics)
     update = subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
     np.testing.assert_allclose(update.td_errors, 0.5 * (np.abs(first) + np.abs(second)))
 
 
 def test_metrics_have_the_names_of_rllib():
-    metrics = played(learner(), box_buffer(), 1)
-    assert metrics["total_loss"] == pytest.approx(
-        metrics["policy_loss"]
-        + metrics["alpha_loss"]
-        + metrics["qf_loss"]
-        + metrics["qf_twin_loss"]
-    )
-    assert metrics["alpha_value"] == 1.0
-    assert metrics["log_alpha_value"] == 0.0
-    assert metrics["target_entropy"] == -2.0
+    metrics = played(sac_learner(), box_buffer(), 1)
+    losses = [metrics[f"{part}_loss"] for part in ("policy", "alpha", "qf", "qf_twin")]
+    assert metrics["total_loss"] == pytest.approx(sum(losses))
+    known = ("alpha_value", "log_alpha_value", "target_entropy")
+    assert [metrics[name] for name in known] == [1.0, 0.0, -2.0]
     assert metrics["qf_min"] <= metrics["qf_mean"] <= metrics["qf_max"]
     assert {"logps", "td_error_mean"} <= set(metrics)
     assert "qf_twin_loss" not in played(
-        learner(model={**TABULAR, "twin_q": False}), box_buffer(), 1
+        sac_learner(model={**TABULAR, "twin_q": False}), box_buffer(), 1
     )
 
 
@@ -371,12 +307,10 @@ def test_critics_that_are_computed_at_once_have_the_same_bits(actions, monkeypat
     weights = []
     for large in (0.0, math.inf):
         monkeypatch.setattr(critics, "LARGE_PRODUCTS", large)
-        subject = learner(actions)
+        subject = sac_learner(actions)
         with subject.target.critics.side_by_side:
             for seed in range(3):
-                subject.learn(
-                    batch(actions, dtype=np.float32), lr=0.0, rng=np.random.default_rng(seed)
-                )
+                subject.learn(replayed_rows(actions), lr=0.0, rng=np.random.default_rng(seed))
             threads = [thread.name for thread in threading.enumerate()]
             assert ("side by side" in threads) == (large == 0.0)
         weights.append(subject.module.gradients.flat.tobytes())
@@ -387,7 +321,7 @@ def test_critics_that_are_computed_at_once_have_the_same_bits(actions, monkeypat
 
 
 def test_a_loss_that_is_not_finite_is_named_and_changes_nothing():
-    subject, rows = learner(), batch(dtype=np.float32)
+    subject, rows = sac_learner(), replayed_rows()
     rows.rewards[2] = np.inf
     before = subject.module.parameters.flat.copy()
     with (
@@ -400,28 +334,25 @@ def test_a_loss_that_is_not_finite_is_named_and_changes_nothing():
 
 def test_another_kind_of_network_is_refused():
     with pytest.raises(ConfigError, match=r"QModule.*SACModule"):
-        learner(CHOICE, module_class=QModule, model=TABULAR)
+        sac_learner(CHOICE, module_class=QModule, model=TABULAR)
 
 
 def test_masked_actions_are_neither_played_nor_valued():
     observations = spaces.Dict(
         {"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (3,))}
     )
-    subject = learner(CHOICE, observations=observations, module_class=DoubleSACModule)
-    rows = batch(CHOICE)
+    subject = sac_learner(CHOICE, observations=observations, module_class=DoubleSACModule)
+    rows = replayed_rows(CHOICE, dtype=np.float64)
     mask = np.tile([1.0, 0.0, 1.0], (NUM_ROWS, 1))
-    masked = ReplayBatch(
+    masked = dataclasses.replace(
+        rows,
         obs=np.hstack([rows.obs, mask]),
         actions=np.where(rows.actions == 1, 0, rows.actions),
-        rewards=rows.rewards,
         next_obs=np.hstack([rows.next_obs, mask]),
-        discounts=rows.discounts,
-        weights=rows.weights,
     )
     expected = losses_of(subject, masked)
     # Whatever the impossible action is worth makes no difference.
     for valuing in (subject.module.critics, subject.target.critics):
-        assert valuing is not None
         for name in ("qf", "qf_twin"):
             valuing.parameters.views[f"{name}/2/bias"][1] += 1e3
     losses = losses_of(subject, masked)

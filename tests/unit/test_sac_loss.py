@@ -10,7 +10,6 @@ from trainer.algorithms.sac.sac import (
     temperature_loss,
 )
 from trainer.nn import Categorical
-from trainer.testing.checks import gradient_check
 
 RNG = np.random.default_rng(5)
 
@@ -32,26 +31,6 @@ def test_weights_count_rows():
     once = critic_loss(np.array([0.5, 3.0]), np.zeros(2), np.array([2.0, 0.0]))
     assert once.loss == pytest.approx(0.125)
     assert once.d_q.tolist() == [0.5, 0.0]
-
-
-def test_gradient_of_the_critics_loss():
-    q, targets, weights = RNG.normal(0, 2, 9), RNG.normal(0, 2, 9), RNG.random(9)
-    gradient_check(
-        lambda x: critic_loss(x, targets, weights).loss, critic_loss(q, targets, weights).d_q, q
-    )
-
-
-def test_gradient_of_the_discrete_policys_loss():
-    logits, q = RNG.standard_normal((4, 3)), RNG.standard_normal((4, 3))
-    canonical = Categorical(3).canonical
-
-    def value(x):
-        return discrete_policy_loss(canonical(x), q, alpha=0.3).loss
-
-    gradient_check(value, discrete_policy_loss(canonical(logits), q, alpha=0.3).d_logits, logits)
-    wrong = discrete_policy_loss(canonical(logits), q, alpha=0.4).d_logits
-    with pytest.raises(AssertionError, match="relative error"):
-        gradient_check(value, wrong, logits)
 
 
 def test_the_best_discrete_policy_is_the_softmax_of_values_over_temperature():

@@ -3,7 +3,7 @@
 import pytest
 
 from checkpoints import decode
-from tests.unit.test_env_slot import begin, cut, new_slot, play, position_after, unchanged
+from tests.unit.test_env_slot import SEED, begin, cut, new_slot, play, position_after, unchanged
 from trainer.env_runners.messages import SlotPosition
 from trainer.episodes import SingleAgentEpisode
 from trainer.testing import CountdownEnv, RestlessEnv
@@ -12,6 +12,20 @@ from trainer_toolkit.plain_classes import from_plain, to_plain
 from trainer_toolkit.trees import same
 
 LONG = {"min_length": 20, "max_length": 20}
+
+
+def begun(env, seed=SEED, **settings):
+    """A slot in its first episode."""
+    slot = new_slot(env, **settings)
+    begin(slot, seed)
+    return slot
+
+
+def restored(env, position):
+    """A slot that was put back to a position that has been saved."""
+    slot = new_slot(env)
+    assert slot.put_back(from_plain(SlotPosition, to_plain(position)), 0, unchanged)
+    return slot
 
 
 class Counted(RestlessEnv):
@@ -41,25 +55,21 @@ class WithTask(TaskCountdownEnv):
 
 
 def test_nothing_is_played_again_if_there_is_a_state():
-    slot = new_slot(Counted(LONG))
-    begin(slot)
+    slot = begun(Counted(LONG))
     whole = position_after(slot, (1, 0, 1), (0, 0, 1, 1))
     env = Counted({**LONG, "first_seed": 99})
-    other = new_slot(env)
-    assert other.put_back(from_plain(SlotPosition, to_plain(whole)), 0, unchanged)
+    other = restored(env, whole)
     assert env.num_steps == 0
     assert (other.env_seed, other.episode_number, other.num_steps_played) == (123, 0, 7)
-    play(slot, 1, 0, 1)
-    play(other, 1, 0, 1)
+    for each in (slot, other):
+        play(each, 1, 0, 1)
+        cut(each)
     assert same(other.observation, slot.observation)
-    cut(slot)
-    cut(other)
     assert other.take_position().env_state == slot.take_position().env_state
 
 
 def test_without_the_state_the_same_episode_is_lost():
-    slot = new_slot(Counted(LONG))
-    begin(slot)
+    slot = begun(Counted(LONG))
     state = to_plain(position_after(slot, (1, 0, 1)))
     del state["env_state"]  # as in checkpoints of earlier releases
     assert not new_slot(Counted({**LONG, "first_seed": 99})).put_back(
@@ -68,14 +78,10 @@ def test_without_the_state_the_same_episode_is_lost():
 
 
 def test_what_an_env_carries_over_is_put_back_between_two_episodes():
-    slot = new_slot(Counted(LONG))
-    slot.begin(SingleAgentEpisode("training-0-0"), 5)
-    slot.reset()
+    slot = begun(Counted(LONG))
     slot.finish()
     position = slot.take_position()
-    assert position.env_state is not None
-    other = new_slot(Counted({**LONG, "first_seed": 99}))
-    assert other.put_back(position, 0, unchanged)
+    other = restored(Counted({**LONG, "first_seed": 99}), position)
     assert other.env.reset(seed=7)[0].tolist() == slot.env.reset(seed=7)[0].tolist()
 
 
@@ -135,13 +141,10 @@ def test_an_env_that_cannot_go_back_to_how_it_was_made_is_to_be_made_anew(env):
 
 
 def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_once():
-    slot = new_slot(Forgetting(LONG))
-    begin(slot)
+    slot = begun(Forgetting(LONG))
     whole = position_after(slot, (1, 0, 1))
-    assert whole.env_state is not None
     assert whole.env_state_trouble == ""
-    other = new_slot(Forgetting(LONG))
-    assert other.put_back(whole, 0, unchanged)
+    other = restored(Forgetting(LONG), whole)
     play(slot, 0)
     play(other, 0)
     assert same(other.observation, slot.observation)
@@ -152,8 +155,7 @@ def test_an_env_that_does_not_take_its_state_back_is_replayed_and_that_is_told_o
 
 
 def test_a_state_of_another_env_is_told_and_that_env_is_replayed():
-    slot = new_slot(Counted(LONG))
-    begin(slot)
+    slot = begun(Counted(LONG))
     whole = position_after(slot, (1, 0))
     other = new_slot(CountdownEnv(LONG))
     assert not other.put_back(whole, 0, unchanged)
@@ -165,11 +167,7 @@ def test_a_state_of_another_env_is_told_and_that_env_is_replayed():
 
 @pytest.mark.parametrize("num_requests", [0, 1, 2])
 def test_a_new_env_goes_on_from_the_latest_state(num_requests):
-    slot = new_slot(Counted(LONG), keeps_actions=True)
-    slot.begin(SingleAgentEpisode("training-0-0"), 5)
-    slot.observation, infos = slot.reset()
-    assert slot.episode is not None
-    slot.episode.add_env_reset(slot.observation, infos)
+    slot = begun(Counted(LONG), 5, keeps_actions=True)
     for _ in range(num_requests):
         play(slot, 1, 0, 1, 1)
         cut(slot)
@@ -188,10 +186,7 @@ def test_a_new_env_goes_on_from_the_latest_state(num_requests):
 def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed():
     slot = new_slot(Counted(LONG), keeps_actions=True)
     for number in range(2):
-        slot.begin(SingleAgentEpisode(f"training-0-{number}"), number)
-        slot.observation, infos = slot.reset()
-        assert slot.episode is not None
-        slot.episode.add_env_reset(slot.observation, infos)
+        begin(slot, number)
         play(slot, 1, 0)
         if number == 0:
             slot.finish()
@@ -207,8 +202,7 @@ def test_a_new_env_gets_what_was_carried_over_before_a_reset_that_failed():
 
 
 def test_tasks_are_in_force_before_and_after_a_state():
-    slot = new_slot(WithTask(LONG))
-    begin(slot)
+    slot = begun(WithTask(LONG))
     slot.set_task(2)
     play(slot, 1, 0)
     slot.set_task(3)
@@ -216,8 +210,7 @@ def test_tasks_are_in_force_before_and_after_a_state():
     cut(slot)
     whole = slot.take_position()
     for position, task in ((whole, 3), (whole.with_task(4), 4)):
-        other = new_slot(WithTask(LONG))
-        assert other.put_back(from_plain(SlotPosition, to_plain(position)), 0, unchanged)
+        other = restored(WithTask(LONG), position)
         assert other.env.unwrapped.get_task() == task
         assert other.take_position().tasks == position.tasks
         assert other.take_position().env_state == whole.env_state
@@ -245,8 +238,7 @@ def test_a_state_does_not_undo_a_task_that_was_set_after_it_was_taken(first_task
     slot.set_task(3)
     whole = position_after(slot, (1, 0)).with_task(4)
     slot.set_task(4)
-    other = new_slot(Derived(LONG))
-    assert other.put_back(from_plain(SlotPosition, to_plain(whole)), 0, unchanged)
+    other = restored(Derived(LONG), whole)
     for env in (slot, other):
         play(env, 1, 1)
     assert same(other.observation, slot.observation)
@@ -257,11 +249,7 @@ class CountedDerived(Derived, Counted):
 
 
 def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken():
-    slot = new_slot(CountedDerived(LONG), keeps_actions=True)
-    slot.begin(SingleAgentEpisode("training-0-0"), 5)
-    slot.observation, infos = slot.reset()
-    assert slot.episode is not None
-    slot.episode.add_env_reset(slot.observation, infos)
+    slot = begun(CountedDerived(LONG), 5, keeps_actions=True)
     play(slot, 1, 0)
     cut(slot)
     slot.take_position()
@@ -276,11 +264,9 @@ def test_a_new_env_gets_a_task_that_was_set_where_the_latest_state_was_taken():
 
 
 def test_a_saved_slot_holds_the_state_as_plain_data():
-    slot = new_slot(Counted(LONG))
-    begin(slot)
+    slot = begun(Counted(LONG))
     whole = position_after(slot, (1,))
     state = to_plain(whole)
-    assert whole.env_state is not None
     assert state["env_state"] == decode(whole.env_state)
     assert state["env_state"]["layers"][0][1]["steps"] == 1
     assert from_plain(SlotPosition, state) == whole

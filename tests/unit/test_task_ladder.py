@@ -120,7 +120,6 @@ def test_a_restored_ladder_goes_on_where_it_stood():
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"tasks": ["one"]}, "a list of at least two tasks"),
         ({"tasks": "abc"}, "a list of at least two tasks"),
         ({"tasks": [1, "1"]}, "cannot tell two of them apart"),
         ({"tasks": [None, 1, 2]}, "None is no task"),

@@ -39,6 +39,8 @@ TRAINING = RunnerOfCall(1, False)
 def test_a_fault_that_cannot_be_is_refused(arguments, told):
     with pytest.raises(ConfigError, match=told):
         Fault(**arguments)
+    with pytest.raises(ConfigError, match="expected faults one after the other"):
+        with_faults(CountdownEnv, [Fault("step")])
 
 
 @pytest.mark.parametrize(
@@ -168,21 +170,13 @@ def test_answers_of_envs_are_spoilt_as_told():
         cloudpickle.dumps(spoilt_step("unpicklable_result")[4])
 
 
-@pytest.mark.usefixtures("in_a_worker")
-def test_a_parcel_fails_when_it_is_packed_and_arrives_as_nothing_otherwise():
+def test_a_parcel_fails_when_it_is_packed_or_unpacked_in_a_worker(request):
     parcel = Parcel(Fault("pack"))
+    assert isinstance(pickle.loads(pickle.dumps(parcel)), Parcel), "sent to a worker it arrives"
+    request.getfixturevalue("in_a_worker")
     with pytest.raises(InjectedFaultError):
         pickle.dumps(parcel)
     assert pickle.loads(pickle.dumps([parcel])) == [None]
-
-
-def test_a_parcel_that_is_sent_to_a_runner_arrives_there():
-    sent = pickle.loads(pickle.dumps(Parcel(Fault("pack"))))
-    assert isinstance(sent, Parcel)
-
-
-@pytest.mark.usefixtures("in_a_worker")
-def test_a_parcel_fails_when_it_is_unpacked():
     packed = pickle.dumps(Parcel(Fault("unpack", way="unpicklable_error")))
     with pytest.raises(UnpicklableError):
         pickle.loads(packed)
@@ -204,8 +198,3 @@ def test_a_faulty_callback_listens_to_what_its_faults_name_and_to_nothing_else()
     callback.on_train_result(algorithm=None, metrics_logger=None, result={})
     assert "on_episode_step" not in vars(callback)
     assert callback.get_state() == {"parcel": None}
-
-
-def test_what_is_no_fault_is_told():
-    with pytest.raises(ConfigError, match="expected faults one after the other"):
-        with_faults(CountdownEnv, [Fault("step")])

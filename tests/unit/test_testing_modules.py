@@ -67,25 +67,20 @@ class OverwritesActions(Right):
         return self._memory[: len(obs)]
 
 
-class ActsInDoublePrecision(Right):
-    def forward_acting(self, obs):
-        return super().forward_acting(obs).astype(np.float64)
+def acting(changed):
+    """A module that changes what it acts by."""
 
+    class Acting(Right):
+        def forward_acting(self, obs):
+            return changed(super().forward_acting(obs))
 
-class ActsOtherwise(Right):
-    def forward_acting(self, obs):
-        return super().forward_acting(obs) + np.float32(0.5)
+    return Acting
 
 
 class GivesColumnsOfValues(Right):
     def forward_train(self, batch):
         outputs = super().forward_train(batch)
         return {**outputs, "vf_preds": outputs["vf_preds"][:, None]}
-
-
-class GivesTooFewInputs(Right):
-    def forward_acting(self, obs):
-        return super().forward_acting(obs)[:, :-1]
 
 
 class HidesAWeight(Right):
@@ -118,10 +113,13 @@ def test_right_modules_pass(module_class):
         (ForgetsAGradient, "central differences give"),
         (LooksAtOtherRows, "other bits when they stand alone"),
         (OverwritesActions, "overwrote what it had returned"),
-        (ActsInDoublePrecision, "gave float64; expected float32"),
-        (ActsOtherwise, "forward_train and forward_acting disagree"),
+        (acting(lambda given: given.astype(np.float64)), "gave float64; expected float32"),
+        (
+            acting(lambda given: given + np.float32(0.5)),
+            "forward_acting disagree",
+        ),
+        (acting(lambda given: given[:, :-1]), r"expected \(11, 4\)"),
         (GivesColumnsOfValues, r"the shape \(11, 1\); expected \(11,\)"),
-        (GivesTooFewInputs, r"expected \(11, 4\)"),
         (HidesAWeight, "a copy acts differently"),
     ],
 )

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer import PPOConfig
+from tests.small_runs import small_ppo
 from trainer.algorithms import time_split
 from trainer.algorithms.time_split import CALLBACKS, PARTS, SAVING, TimeBetween, split_of
 from trainer.algorithms.training_iteration import Counters, IterationResult
@@ -80,10 +80,7 @@ def test_results_show_where_the_time_went(tmp_path, monkeypatch):
         now[0] += 100.0
         algorithm.after_train_result(lambda _: None)
 
-    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-    config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-    config.callbacks(on_train_result=on_train_result)
-    with config.build_algo() as algo:
+    with small_ppo().callbacks(on_train_result=on_train_result).build_algo() as algo:
         first = algo.train()["timers"]
         algo.save_to_path(tmp_path / "c")
         second = algo.train()["timers"]

@@ -72,10 +72,8 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(tmp_path, other_
         algo.set_state(state)
 
         algo.train()
-        weights, observation = (
-            algo.get_weights(),
-            np.zeros(algo.learner.module.observation_space.shape),
-        )
+        weights = algo.get_weights()
+        observation = np.zeros(algo.learner.module.observation_space.shape)
         under_way = _in_the_middle(other_thread, algo.train)
         calls = {
             "train()": algo.train,
