@@ -1,8 +1,5 @@
 """Actors whose class is `Checkpointable` are saved with the algorithm, and restored by name."""
 
-# mypy: disable-error-code="attr-defined"
-# Type checkers take a decorated class for the class itself.
-
 import contextlib
 import os
 import signal
@@ -11,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from callbacks import PeriodicCheckpoint
 from checkpoints import (
     Checkpointable,
     CheckpointMismatchError,
     CheckpointWriteError,
-    latest_checkpoint,
     read_checkpoint,
     read_manifest,
 )
-from trainer import PPO, DQNConfig, PPOConfig, actors
+from tests.small_runs import small_ppo
+from trainer import PPO, DQNConfig, actors
 from trainer.actors.registry import ActorAddress, ActorRegistry
 from trainer.testing.processes import wait_until
 
@@ -68,12 +64,7 @@ class NotSaved:
 
 
 def config():
-    return (
-        PPOConfig()
-        .environment("CartPole-v1")
-        .env_runners(num_env_runners=0)
-        .training(train_batch_size_per_learner=20, minibatch_size=20, num_epochs=1)
-    )
+    return small_ppo(env="CartPole-v1", num_slots=1, batch=20)
 
 
 def test_a_checkpointable_actor_is_saved_and_restored_by_name(tmp_path):
@@ -266,25 +257,6 @@ def test_an_actor_that_was_killed_on_purpose_is_left_out(tmp_path):
         algorithm.save_to_path(tmp_path / "2")
     assert set(read_checkpoint(tmp_path / "1").components["actors"][""]) == {"dead"}
     assert "actors" not in read_checkpoint(tmp_path / "2").components
-
-
-def test_a_dead_actor_ends_the_run_and_the_earlier_checkpoints_stay(tmp_path):
-    """Retention must not remove the last checkpoint that has its state."""
-    saved = Saved.options(name="saved").remote()
-    chosen = config().callbacks(PeriodicCheckpoint(tmp_path, every=1, keep_last=1))
-    with chosen.build_algo() as algorithm:
-        actors.get(saved.inc.remote(1))
-        algorithm.train()
-        die(saved)
-        with pytest.raises(CheckpointWriteError, match="saved before are whole"):
-            algorithm.train()
-        newest = latest_checkpoint(tmp_path)
-        assert newest is not None
-        assert read_manifest(newest).training_iteration == 1
-        again = Saved.options(name="saved").remote()
-        algorithm.restore_from_path(newest)
-        assert algorithm.train()["training_iteration"] == 2
-    assert actors.get(again.get.remote()) == 1
 
 
 def test_a_restore_does_without_actors_that_died(tmp_path):

@@ -1,8 +1,5 @@
 """Actors in their processes: calls, order, names, errors, and actors that call actors."""
 
-# mypy: disable-error-code="attr-defined"
-# Type checkers take a decorated class for the class itself.
-
 import functools
 import multiprocessing
 import os
@@ -19,7 +16,6 @@ from trainer.actors import connection as actor_link
 from trainer.actors import connection as actor_room
 from trainer.errors import SerializationError
 from trainer.runtime.messages import RemoteTraceback
-from trainer.runtime.process_start import START_METHOD_VARIABLE
 from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("actors_end")]
@@ -96,11 +92,8 @@ class Counter:
         return self.child
 
 
-@pytest.mark.parametrize(
-    "start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)]
-)
-def test_an_actor_lives_in_a_process_of_its_own(start_method, monkeypatch):
-    monkeypatch.setenv(START_METHOD_VARIABLE, start_method)
+@pytest.mark.usefixtures("start_method")
+def test_an_actor_lives_in_a_process_of_its_own():
     counter = Counter.remote(5)
     assert actors.get(counter.inc.remote(2)) == 7
     assert actors.get(counter.inc.remote(n=1)) == 8
@@ -355,25 +348,6 @@ def test_a_caller_that_is_faster_than_the_actor_waits(tmp_path, monkeypatch):
     assert actors.get(held)
     thread.join(20)
     assert actors.get(counter.all_seen.remote()) == list(range(300))
-
-
-def test_who_waits_to_call_an_actor_hears_that_it_was_killed(monkeypatch):
-    monkeypatch.setattr(actor_link, "Room", functools.partial(actor_room.Room, most_calls=5))
-    counter = Counter.remote()
-    futures = []
-
-    def send():
-        futures.extend(counter.wait_for.remote("/never") for _ in range(6))
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    assert wait_until(lambda: len(futures) == 5)
-    actors.kill(counter)
-    thread.join(20)
-    assert len(futures) == 6
-    for future in futures:
-        with pytest.raises(actors.ActorDiedError, match="kill"):
-            actors.get(future, timeout=20)
 
 
 def test_a_stopped_actor_is_told_and_no_call_is_lost(caplog, monkeypatch):

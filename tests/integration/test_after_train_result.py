@@ -1,12 +1,10 @@
 """What callbacks defer to the end of an iteration: order, completeness, exactness, undoing."""
 
-import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
-from tests.small_runs import small_ppo
+from tests.small_runs import known, small_ppo
 from trainer import TrainerError
-from trainer.metrics import comparable
 
 
 def _config(*callbacks, **events):
@@ -38,38 +36,6 @@ def test_functions_run_last_in_order_and_see_what_was_logged_late():
     assert calls == ["event", "last", 1, "second"]
 
 
-class _Saves(RLlibCallback):
-    """Saves after the result, or (the negative control) in the middle of the event."""
-
-    def __init__(self, path, *, waits):
-        self._path, self._waits = path, waits
-
-    def get_state(self):
-        return {}
-
-    def on_train_result(self, *, algorithm, **kwargs):
-        if algorithm.training_iteration != 1:
-            return
-        if self._waits:
-            algorithm.after_train_result(lambda result: algorithm.save_to_path(self._path))
-        else:
-            algorithm.save_to_path(self._path)
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_checkpoint_saved_then_holds_what_later_callbacks_remember(tmp_path, waits):
-    config = _config(_Saves(tmp_path / "saved", waits=waits), _Counts)
-    with config.build_algo() as algo:
-        algo.train()
-        undisturbed = algo.train()
-    with config.build_algo() as resumed:
-        resumed.restore_from_path(tmp_path / "saved")
-        result = resumed.train()
-    assert result["logged_late"] == (2 if waits else 1)
-    if waits:
-        assert comparable(result) == comparable(undisturbed)
-
-
 def test_an_error_in_such_a_function_undoes_the_iteration():
     fails = [True]
 
@@ -80,17 +46,11 @@ def test_an_error_in_such_a_function_undoes_the_iteration():
 
         algorithm.after_train_result(function)
 
-    def weights(algo):
-        return algo.get_weights()["default_policy"]
-
-    config = _config(on_train_result=defer)
-    with config.build_algo() as algo:
-        before = weights(algo)
+    with _config(on_train_result=defer).build_algo() as algo:
+        before = known(algo)
         with pytest.raises(OSError, match="disk full"):
             algo.train()
-        assert algo.training_iteration == 0
-        for name, array in weights(algo).items():
-            np.testing.assert_array_equal(array, before[name])
+        assert known(algo) == before
         fails.append(False)
         assert algo.train()["training_iteration"] == 1
 
@@ -103,18 +63,17 @@ def test_outside_the_event_it_is_refused():
             algo.train()
 
 
-@pytest.mark.parametrize("given", [3, None])
-def test_what_cannot_be_called_is_refused_at_once(given):
+def test_what_cannot_be_called_is_refused_at_once():
     refused = []
 
     def defer(algorithm):
-        with pytest.raises(TrainerError, match="expected a function that takes the result") as told:
-            algorithm.after_train_result(given)
-        refused.append(str(told.value))
+        with pytest.raises(TrainerError, match=r"None.*expected a function that takes the result"):
+            algorithm.after_train_result(None)
+        refused.append(algorithm.training_iteration)
 
     with _config(on_train_result=defer).build_algo() as algo:
-        assert algo.train()["training_iteration"] == 1
-    assert repr(given) in refused[0]
+        algo.train()
+    assert refused == [1]
 
 
 @pytest.mark.parametrize("waits", [False, True])

@@ -172,25 +172,6 @@ def settle(algo):
         algo._save_under_way.wait()
 
 
-def test_a_periodic_save_that_fails_raises_before_the_next_iteration_and_is_made_again(
-    tmp_path, disk
-):
-    disk.open()
-    config = small_ppo(PeriodicCheckpoint(tmp_path, every=2, background=True))
-    with config.build_algo() as algo:
-        algo.train()
-        disk.failure = OSError(28, "No space left on device")
-        algo.train()
-        settle(algo)
-        disk.failure = None
-        with pytest.raises(CheckpointWriteError, match="training iteration 2"):
-            algo.train()
-        assert algo.training_iteration == 2
-        algo.train()
-        algo.finish_saving()
-        assert [path.name for path in tmp_path.iterdir()] == ["000003"]
-
-
 def test_failures_are_counted_and_older_ones_stay_until_a_new_one_is_whole(tmp_path, disk, caplog):
     disk.open()
     config = small_ppo(

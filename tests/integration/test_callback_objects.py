@@ -167,17 +167,3 @@ def test_a_callback_that_exits_ends_training_and_no_process(num_env_runners):
         assert algo.env_runner_group.env_runner_pids() == pids
         assert algo.env_runner_group.num_restarts == 0
         assert on_driver(algo) == [(0, 0)]
-
-
-@pytest.mark.parametrize("event", ["on_algorithm_init", "on_train_result"])
-def test_a_callback_of_the_main_process_that_exits_has_failed_as_well(event):
-    def leave():
-        sys.exit()
-
-    def run():
-        with config(0, None).callbacks(**{event: leave}).build_algo() as algo:
-            algo.train()
-
-    with pytest.raises(CallbackError, match="raised SystemExit") as caught:
-        run()
-    assert isinstance(caught.value.__cause__, SystemExit)

@@ -17,7 +17,7 @@ from checkpoints import (
     read_manifest,
 )
 from tests.small_runs import known, small_ppo
-from trainer import DQN, PPO, Algorithm, CallbackError, PPOConfig
+from trainer import DQN, PPO, Algorithm, CallbackError
 from trainer.metrics import comparable
 from trainer.testing.envs import ContinuousEnv, CorridorEnv, CountdownEnv
 
@@ -129,16 +129,6 @@ def test_half_an_iteration_is_neither_saved_nor_replaced(way, saved, tmp_path):
         algo.train()
 
 
-def test_saving_restoring_and_saving_again_gives_equal_bytes(saved, tmp_path):
-    with PPO.from_checkpoint(saved) as algo:
-        again = algo.save_to_path(tmp_path / "again")
-    first, second = read_manifest(saved), read_manifest(again)
-    different = [name for name in first.components
-                 if first.components[name].sha256 != second.components[name].sha256]  # fmt: skip
-    assert different == []
-    assert list(first.components) == list(second.components)
-
-
 def test_time_goes_on_after_a_restore_and_stays_with_a_part(saved):
     at_save = read_manifest(saved).metadata["time_total_s"]
     with PPO.from_checkpoint(saved) as algo:
@@ -184,35 +174,6 @@ def test_a_checkpoint_of_another_algorithm_is_refused_by_name(saved):
         assert type(algo) is PPO
 
 
-def test_settings_can_be_changed_on_the_way(saved):
-    with PPO.from_checkpoint(saved, num_env_runners=1, lr=0.5, evaluation_interval=1) as algo:
-        assert algo.env_runner_group.num_remote_env_runners() == 1
-        assert algo.config.lr == 0.5
-        assert algo.config.train_batch_size == 40
-        assert "evaluation" in algo.train()
-
-
-def test_a_part_can_be_restored_alone(saved):
-    with PPO.from_checkpoint(saved) as algo:
-        at_save = algo.get_weights()["default_policy"]
-        optimizer = encode(algo.get_state()["learner"]["optimizer"])
-        algo.train()
-        algo.restore_from_path(saved, component="learner/rl_module")
-        weights = algo.get_weights()["default_policy"]
-        assert all(np.array_equal(weights[name], at_save[name]) for name in weights)
-        assert encode(algo.get_state()["learner"]["optimizer"]) != optimizer
-        assert algo.training_iteration == 3
-        acting = algo.env_runner_group.foreach_env_runner(lambda r: r.get_weights())[0]
-        assert all(np.array_equal(acting[name], at_save[name]) for name in acting)
-        with pytest.raises(CheckpointMismatchError, match="learner/rl_modul"):
-            algo.restore_from_path(saved, component="learner/rl_modul")
-
-
-def damage_truncated(path):
-    file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
-    file.write_bytes(file.read_bytes()[:-1])
-
-
 def damage_altered(path):
     file = max(path.rglob("*.state"), key=lambda file: file.stat().st_size)
     data = bytearray(file.read_bytes())
@@ -220,36 +181,20 @@ def damage_altered(path):
     file.write_bytes(bytes(data))
 
 
-def damage_lacking(path):
-    max(path.rglob("*.state"), key=lambda file: file.stat().st_size).unlink()
-
-
-def damage_manifest(path):
-    (path / "manifest.json").write_text("{")
-
-
 def damage_no_manifest(path):
     (path / "manifest.json").unlink()
-
-
-def damage_everything(path):
-    shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(
     ("damage", "error", "expected"),
     [
-        (damage_truncated, CheckpointCorruptError, "bytes"),
         (damage_altered, CheckpointCorruptError, "SHA-256"),
-        (damage_lacking, CheckpointCorruptError, "missing"),
-        (damage_manifest, CheckpointCorruptError, "manifest"),
         (damage_no_manifest, CheckpointNotFoundError, "manifest"),
-        (damage_everything, CheckpointNotFoundError, "checkpoint"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_and_nothing_is_changed(
-    damage, error, expected, saved,
-    tmp_path):  # fmt: skip
+    damage, error, expected, saved, tmp_path
+):
     path = tmp_path / "copy"
     shutil.copytree(saved, path)
     damage(path)
@@ -335,9 +280,7 @@ class Reading(CountdownEnv):
 """
     script = {"__name__": "__main__"}
     exec(source, script)
-    config = PPOConfig().environment(script["Reading"]).env_runners(num_env_runners=0)
-    config.training(train_batch_size=40, minibatch_size=20, model={"fcnet_hiddens": [4]})
-    with config.build_algo() as algo:
+    with config(script["Reading"]).build_algo() as algo:
         for number in range(2):
             algo.save_to_path(tmp_path / str(number))
     (told,) = [text for text in caplog.messages if "The code in every checkpoint" in text]

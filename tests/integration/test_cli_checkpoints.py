@@ -302,23 +302,6 @@ def test_a_run_of_damaged_checkpoints_only_says_how_many_and_why(folder):
         assert "before it saved one" not in told
 
 
-@pytest.mark.parametrize("manifest", ["", None])
-def test_a_run_whose_newest_manifest_is_damaged_can_be_resumed(manifest, folder, caplog):
-    checkpoints = folder / "run" / "checkpoints"
-    (folder / "run" / "run.json").write_text('{"stop": {}}')
-    with Algorithm.from_checkpoint(checkpoints / "000001") as algo:
-        last = algo.training_iteration + 1
-    shutil.rmtree(checkpoints / "000002")
-    shutil.copytree(checkpoints / "000001", checkpoints / f"{last:06d}")
-    file = checkpoints / f"{last:06d}" / "manifest.json"
-    file.unlink() if manifest is None else file.write_text(manifest)
-    run("resume", "run", "--stop-iterations", str(last), folder=folder)
-    run("verify", "run", folder=folder)
-    assert sorted(path.name for path in checkpoints.iterdir()) == ["000001", f"{last:06d}"]
-    texts = [text for text in caplog.messages if text.startswith("Left out of the list")]
-    assert len(texts) == (manifest is not None), "each is told once"
-
-
 def test_diff_says_where_and_by_how_much(folder):
     first, second = "run/checkpoints/000001", "run/checkpoints/000002"
     same = run("diff", first, first, folder=folder).stdout

@@ -31,17 +31,11 @@ pytestmark = pytest.mark.process
     ("words", "expected"),
     [
         (["train", "--env", ENV, "--stop-iterations", "-1"], "'-1' is not a whole number of at"),
-        (["train", "--env", ENV, "--stop-env-steps", "1e6"], "'1e6' is not a whole number of at"),
         (["train", "--env", ENV, "--stop-return", "nan"], "'nan' is not a finite number"),
         (["train", "--env", ENV, "--stop-time-s", "0"], "is not a number of seconds above 0"),
-        (["train", "--env", ENV, "--checkpoint-every", "0"], "--checkpoint-every: '0' is not"),
         (["train", "--env", ENV, "--keep", "0"], "--keep: '0' is not a whole number of at least 1"),
         (["train", "--env", ENV, "--num-env-runners", "-1"], "a whole number of at least 0"),
-        (["train", "--env", ENV, "--seed", "-1"], "--seed: '-1' is not a whole number"),
-        (["evaluate", "run", "--episodes", "0"], "--episodes: '0' is not a whole number"),
         (["evaluate", ""], "argument path: the path is empty"),
-        (["diff", "run", ""], "argument second: the path is empty"),
-        (["report", "run", ""], "argument RUN: the path is empty"),
         (["train", "--env", ENV, "--run-dir", ""], "argument --run-dir: the path is empty"),
     ],
 )
@@ -127,6 +121,7 @@ def test_checkpoints_after_the_one_that_is_resumed_are_set_aside(tmp_path):
     assert str(aside.resolve()) in out
     assert sorted(path.name for path in aside.iterdir()) == ["000002", "000003"]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["000002"]
+    assert len(rows(tmp_path)) == 2, "results after it are forgotten"
     again = run("resume", "run", "--stop-iterations", 3, folder=tmp_path).stdout
     assert "(iteration 2)" in again
     assert "set-aside" not in again
@@ -276,7 +271,6 @@ def test_three_runs_started_in_one_second_get_a_directory_each(tmp_path, monkeyp
     [
         ([], "no command was given. There are: train, "),
         (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
-        (["train", "--enw", "CartPole-v1"], "usage: local-trainer train"),
         (["train", "--enw", "CartPole-v1"], "--enw (did you mean '--env'?) CartPole-v1"),
         (["evaluate", "run", "--epsiodes=2"], "--epsiodes=2 (did you mean '--episodes'?)"),
         (["--lines", "train"], "unrecognized arguments: --lines"),
@@ -334,10 +328,11 @@ def test_what_is_to_be_typed_has_paths_with_spaces_quoted(tmp_path):
     assert "local-trainer resume 'with space')" in run(*words, folder=tmp_path, code=1).stderr
 
 
-def test_a_window_that_cannot_be_opened_is_one_message(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+def refuse(*_, **__):
+    raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
 
+
+def test_a_window_that_cannot_be_opened_is_one_message(tmp_path, monkeypatch):
     train(tmp_path, "--stop-iterations", "1")
     monkeypatch.setattr(Algorithm, "evaluate", refuse)
     told = run("play", "run", "--human", "--env", ENV, folder=tmp_path, code=1).stderr
@@ -346,9 +341,6 @@ def test_a_window_that_cannot_be_opened_is_one_message(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("has_recorder", [False, True])
 def test_all_that_a_film_lacks_is_one_message(tmp_path, monkeypatch, has_recorder):
-    def refuse(*_, **__):
-        raise DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
-
     train(tmp_path, "--stop-iterations", "1", env="CartPole-v1")
     monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", refuse)
     monkeypatch.setitem(sys.modules, "moviepy", sys if has_recorder else None)

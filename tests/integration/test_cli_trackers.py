@@ -32,13 +32,16 @@ class Service:
         """Nothing is to be ended."""
 
 
+def sent_to(service, monkeypatch):
+    """Lets `--track mlflow` send there."""
+    for module in (commands, run_trackers):
+        monkeypatch.setattr(module, "tracker_service", lambda name: service)
+    return service
+
+
 @pytest.fixture
 def service(monkeypatch):
-    """What `--track mlflow` sends to."""
-    made = Service()
-    for module in (commands, run_trackers):
-        monkeypatch.setattr(module, "tracker_service", lambda name: made)
-    return made
+    return sent_to(Service(), monkeypatch)
 
 
 def test_checkpoints_are_sent_by_choice_and_after_a_resume_too(service, tmp_path):
@@ -85,10 +88,7 @@ class Hanging(Service):
 
 @pytest.fixture
 def late(monkeypatch):
-    made = Hanging()
-    for module in (commands, run_trackers):
-        monkeypatch.setattr(module, "tracker_service", lambda name: made)
-    return made
+    return sent_to(Hanging(), monkeypatch)
 
 
 def test_what_a_tracker_did_not_get_is_sent_later(late, tmp_path, caplog):

@@ -19,8 +19,8 @@ from callbacks import (
 from checkpoints import read_code, read_manifest
 from checkpoints.code import moved_path, paths_following
 from tests.command_line import run
-from trainer import PPO, PPOConfig
-from trainer.testing.envs import CountdownEnv
+from tests.small_runs import small_ppo
+from trainer import PPO
 
 
 class Counted(RLlibCallback):
@@ -36,10 +36,7 @@ def contents(folder):
 
 
 def small(callbacks):
-    config = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
-    config.training(train_batch_size=40, minibatch_size=20, num_epochs=1)
-    config.training(model={"fcnet_hiddens": [4]}).debugging(seed=3).callbacks(callbacks)
-    return config
+    return small_ppo(num_slots=1, batch=40).callbacks(callbacks)
 
 
 def train_in(folder, monkeypatch, log="log"):

@@ -7,10 +7,9 @@ from tests.integration.test_golden_episodes_played import config as scripted
 from tests.integration.test_golden_episodes_played import state_of
 from tests.multi_agent_runs import everything, gaps, told, whole_state
 from tests.multi_agent_scripts import G17, play_step, started
-from trainer import DQNConfig, PPOConfig, RLModuleSpec
+from tests.small_runs import small_ppo, told_and_known
+from trainer import DQNConfig, RLModuleSpec
 from trainer.env_runners.env_slot import EnvSlot
-from trainer.metrics import comparable
-from trainer.testing.envs import CountdownEnv
 from trainer.testing.multi_agent_envs import MultiAgentCartPole
 
 
@@ -189,11 +188,8 @@ def test_an_iteration_makes_so_many_agent_steps():
 
 def test_one_agent_makes_as_many_agent_steps_as_env_steps():
     def outcome(count_by):
-        made = PPOConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
-        made.training(train_batch_size=20, minibatch_size=10, model={"fcnet_hiddens": [4]})
-        made.multi_agent(count_steps_by=count_by).debugging(seed=2)
+        made = small_ppo(num_slots=1, batch=20).multi_agent(count_steps_by=count_by)
         with made.build_algo() as algo:
-            results = [{**comparable(algo.train()), "config": None} for _ in range(2)]
-            return encode([whole_state(algo), results])
+            return told_and_known(algo, [algo.train() for _ in range(2)])
 
     assert outcome("agent_steps") == outcome("env_steps")

@@ -1,32 +1,24 @@
 """Curricula: every way to set tasks, undisturbed, killed, restored, and spread over processes."""
 
-import itertools
 import os
 import runpy
 import signal
 from pathlib import Path
 
 import pytest
-from gymnasium.wrappers import TimeLimit, TransformReward
 
-from callbacks import RLlibCallback, TaskLadder
+from callbacks import RLlibCallback
 from checkpoints import encode
-from tests.small_runs import learnt, small_ppo
+from tests.exact_runs import task_env
+from tests.small_runs import kill, killing, learnt, small_ppo
 from trainer.metrics import comparable
 from trainer.testing.envs import TaskCountdownEnv
 
 pytestmark = pytest.mark.process
 
 
-def wrapped_env(env_config):
-    """The env with the tasks is two of gymnasium's wrappers deep."""
-    return TransformReward(TimeLimit(TaskCountdownEnv(env_config), 17), lambda reward: reward)
-
-
 class Watching(RLlibCallback):
     """Reports under which tasks the steps of a sample were made."""
-
-    armed = Path(os.devnull) / "never"
 
     def on_sample_end(self, *, samples, metrics_logger, **kwargs):
         for chunk in samples:
@@ -41,20 +33,6 @@ class Watching(RLlibCallback):
         first = [*prev_episode_chunks, episode][0]
         assert first.get_infos()[1]["task"] == episode.task == first.task
         episode.hist_data["first_task"] = [episode.task]
-
-    def on_episode_step(self, *, episode, **kwargs):
-        if episode.t == 3 and self.armed.exists():
-            try:
-                self.armed.unlink()  # of two runners, one succeeds
-            except FileNotFoundError:
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killing(armed):
-    """Kills its process in mid-episode, once each time `armed` exists."""
-
-    return type("Killing", (Watching,), {"armed": armed})
 
 
 def task_of_iteration(train_results, env, env_ctx):
@@ -104,12 +82,14 @@ WAYS = {
 }
 
 
-def config(way, num_env_runners, *, watching=Watching, **more):
+def config(way, num_env_runners, *, armed=None, **more):
     settings = {**WAYS[way], **more}
     # 85 steps leave a remainder, so episodes are cut wherever they stand.
-    made = small_ppo(num_env_runners, env=wrapped_env, num_slots=8, batch=85, minibatch_size=40)
+    made = small_ppo(num_env_runners, env=task_env, num_slots=8, batch=85, minibatch_size=40)
     made.environment(env_config={"min_length": 6, "max_length": 20})
-    made.callbacks([watching, *([settings.pop("callbacks")] if "callbacks" in settings else [])])
+    made.callbacks([Watching, *([settings.pop("callbacks")] if "callbacks" in settings else [])])
+    if armed is not None:
+        made.callbacks(on_episode_step=killing(armed, at_step=3))
     return made.update_from_dict(settings)
 
 
@@ -198,20 +178,21 @@ def test_every_step_has_the_right_task_wherever_envs_live(way):
 )
 def test_killed_and_restored_in_between_every_episode_has_the_right_task(way, tmp_path):
     armed = tmp_path / "armed"
-    with config(way, 2, watching=killing(armed)).build_algo() as algo:
+    made = config(way, 2, armed=armed)
+    with made.build_algo() as algo:
         first, rest = iterate(algo, way, 2), iterate(algo, way, 2)
         expected = (as_bytes(first), as_bytes(rest), learnt(algo))
         assert sum(slot["env_seed"] is not None for slot in slots(algo)) >= 5
         assert any(len(slot["tasks"]) > 1 for slot in slots(algo)), "tasks change in mid-episode"
-    with config(way, 2, watching=killing(armed)).build_algo() as algo:
+    with made.build_algo() as algo:
         first = iterate(algo, way, 1)
-        os.kill(algo.env_runner_group.env_runner_pids()[2], signal.SIGKILL)  # idle, in mid-episode
+        kill(algo.env_runner_group, 2)  # idle, in mid-episode
         armed.touch()  # and the other one while it plays
         first += iterate(algo, way, 1)
         assert not armed.exists()
         assert algo.env_runner_group.num_remote_worker_restarts() == 2
         algo.save_to_path(tmp_path / "checkpoint")
-    with config(way, 2, watching=killing(armed)).build_algo() as other:
+    with made.build_algo() as other:
         iterate(other, way, 1)  # whatever it did before must not matter
         other.restore_from_path(tmp_path / "checkpoint")
         rest = iterate(other, way, 1)
@@ -307,7 +288,7 @@ def test_fresh_slots_have_the_task_of_all_others_or_else_the_first_one(tasks, of
 
 
 def test_a_state_from_before_there_were_tasks_can_be_restored():
-    with config("foreach_worker", 0, watching=RLlibCallback).build_algo() as algo:
+    with config("foreach_worker", 0).callbacks(None).build_algo() as algo:
         algo.train()
         state = algo.get_state()
         algo.train()
@@ -352,38 +333,13 @@ def test_evaluation_comes_before_the_task_function_and_keeps_its_own_tasks(tmp_p
             assert set(result["evaluation/env_runners/tasks_played"]) == {0.5}
             assert result["evaluation/env_runners/task_stats/0.5/num_episodes"] == 3
         evaluation = algo.eval_env_runner_group
-        assert evaluation is not None
         evaluation.set_task(0.25)
-        os.kill(evaluation.env_runner_pids()[1], signal.SIGKILL)
+        kill(evaluation, 1)
         assert set(algo.train()["evaluation/env_runners/tasks_played"]) == {0.25}
-        expected = as_bytes([algo.evaluate()])
         algo.save_to_path(tmp_path / "checkpoint")
     with made.copy(copy_frozen=False).build_algo() as other:
         other.restore_from_path(tmp_path / "checkpoint")
         assert set(other.train()["evaluation/env_runners/tasks_played"]) == {0.25}
-        assert expected
-
-
-def test_a_broadcast_is_sent_with_the_next_request_and_only_if_something_changes():
-    with config("foreach_worker", 2).build_algo() as algo:
-        group = algo.env_runner_group
-        algo.train()
-        for place in group._records.by_index.values():
-            assert place.sync(group.policy).tasks is None
-            place.must_be_put_back = False
-        group.set_task(2)
-        told = []
-        for place in group._records.by_index.values():
-            told.append(place.sync(group.policy).tasks)
-            place.must_be_put_back = False
-            assert place.sync(group.policy).tasks is None, "once is enough"
-            place.must_be_put_back = False
-        assert [[change.task for change in tasks] for tasks in told] == [[2] * 4, [2] * 4]
-        group.set_task(2)
-        assert [place.sync(group.policy).tasks for place in group._records.by_index.values()] == [
-            None,
-            None,
-        ]
 
 
 def test_a_task_that_is_set_while_the_runner_samples_is_not_lost():
@@ -419,37 +375,6 @@ def test_an_iteration_that_is_undone_takes_its_tasks_back():
                 algo.train()
                 outcomes.append(learnt(algo))
     assert len(set(outcomes)) == 1
-
-
-def test_a_ladder_goes_up_and_down_through_kills_and_restores(tmp_path):
-    class Paid(TaskCountdownEnv):
-        """Pays 1 in all for the tasks 0 and 1, nothing for task 2."""
-
-        def step(self, action):
-            observation, _, terminated, truncated, info = super().step(action)
-            return observation, float(terminated and self.task < 2), terminated, truncated, info
-
-    def made():
-        ladder = TaskLadder([0, 1, 2], promote_at=0.8, demote_below=0.3, min_episodes=15)
-        made = config("foreach_worker", 2).callbacks([ladder, Watching])
-        return made.environment(Paid, env_config={"min_length": 3, "max_length": 6})
-
-    with made().build_algo() as algo:
-        results = iterate(algo, "", 5)
-        algo.save_to_path(tmp_path / "checkpoint")
-        results += iterate(algo, "", 4)
-        levels = [result["curriculum/level"] for result in results]
-        expected = (as_bytes(results[-4:]), learnt(algo))
-        for result in results:
-            assert set(result["env_runners/tasks_played"]) == {result["curriculum/level"]}
-    assert levels[0] == 0
-    assert max(levels) == 2
-    assert levels[levels.index(2) :].count(1), "task 2 is too hard"
-    assert all(abs(after - before) <= 1 for before, after in itertools.pairwise(levels))
-    with made().build_algo() as other:
-        other.restore_from_path(tmp_path / "checkpoint")
-        os.kill(other.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
-        assert (as_bytes(iterate(other, "", 4)), learnt(other)) == expected
 
 
 def test_the_example_reaches_the_longest_corridor(capsys):

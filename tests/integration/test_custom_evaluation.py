@@ -16,7 +16,7 @@ from trainer import (
     summarize_episodes,
 )
 from trainer.metrics import comparable
-from trainer.testing.envs import CorridorEnv, CountdownEnv
+from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -51,21 +51,6 @@ def test_what_it_returns_is_in_the_result(num_runners):
     assert evaluation["episode_reward_max"] == max(lengths)
     assert evaluation["evaluated_at_iteration"] == evaluation["weights_version"] == 1
     assert comparable(by_hand) == comparable(evaluation), "the same moment, the same episodes"
-
-
-def test_each_runner_can_be_set_up_differently():
-    def evaluate(algorithm, workers):
-        def use_another_length(worker):
-            length = {1: 4, 2: 7}[worker.worker_index]
-            worker.foreach_env(lambda env: setattr(env, "length", length))
-
-        workers.foreach_worker(use_another_length)
-        lengths = workers.foreach_worker(lambda worker: worker.foreach_env(lambda e: e.length))
-        return {"lengths": lengths}
-
-    made = config(evaluate, CorridorEnv, evaluation_num_env_runners=2)
-    with made.build_algo() as algo:
-        assert algo.train()["evaluation/lengths"] == [[4, 4], [7, 7]]
 
 
 def test_episodes_that_nobody_collects_are_reported_as_usual():
@@ -171,16 +156,6 @@ def test_a_killed_runner_plays_the_same_episodes_again():
         return encode([comparable({"evaluation": metrics}) for metrics in found])
 
     assert outcome(is_killed=True) == outcome(is_killed=False)
-
-
-def test_it_does_not_disturb_training():
-    def weights(function):
-        with config(function, evaluation_num_env_runners=1).build_algo() as algo:
-            for _ in range(2):
-                algo.train()
-            return encode(algo.get_weights())
-
-    assert weights(play_three_rounds) == weights(None)
 
 
 @pytest.mark.parametrize(

@@ -73,15 +73,21 @@ def run_page(script, folder, output):
     runpy.run_path(script, run_name="__main__")
 
 
+def written(page, folder):
+    """The script of a page, and beside it a folder for it to run in."""
+    script = folder / "page.py"
+    script.write_text(script_of(page), encoding="utf-8")
+    (folder / "folder").mkdir()
+    return script
+
+
 def ended_page(page, folder):
     """How the examples of a page end, and what they print.
 
     They run in a process that has imported this library already: a new interpreter takes 0.5 s for
     that, and another 0.5 s for a fork server of its own.
     """
-    script, output = folder / "page.py", folder / "output"
-    script.write_text(script_of(page), encoding="utf-8")
-    (folder / "folder").mkdir()
+    script, output = written(page, folder), folder / "output"
     process = multiprocessing.get_context("forkserver").Process(
         target=run_page, args=(str(script), str(folder / "folder"), str(output))
     )
@@ -95,8 +101,7 @@ def ended_page(page, folder):
 
 def ended_here(page, folder):
     """As `ended_page`, in this process, which has imported Torch: that takes 3 s."""
-    script = folder / "page.py"
-    script.write_text(script_of(page), encoding="utf-8")
+    script = written(page, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr("sys.argv", [str(script)])
@@ -106,9 +111,7 @@ def ended_here(page, folder):
 
 def ended_program(page, folder):
     """As `ended_page`, in a new interpreter."""
-    script = folder / "page.py"
-    script.write_text(script_of(page), encoding="utf-8")
-    (folder / "folder").mkdir()
+    script = written(page, folder)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
@@ -132,22 +135,20 @@ def test_the_examples_of_a_page_run(page, tmp_path):
     assert code == 0, f"{name_of(page)} (line numbers as in the page):\n{told}"
 
 
-def test_twenty_pages_and_more_print_no_warning(tmp_path):
-    """They run with warnings as errors; the examples do, too, as all tests."""
-    assert len([page for page in PAGES if script_of(page).strip()]) >= 20
-    page = tmp_path / "warns.md"
-    page.write_text("```python\nimport warnings\nwarnings.warn('old')\n```\n", encoding="utf-8")
-    code, told = ended_page(page, tmp_path)
-    assert code == 1
-    assert "UserWarning: old" in told
-
-
-def test_a_page_that_fails_is_found(tmp_path):
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import warnings\nwarnings.warn('old')", "UserWarning: old"),
+        ("assert 1 == 2", 'page.py", line 3'),
+    ],
+)
+def test_a_page_that_fails_or_warns_is_found(code, told, tmp_path):
     page = tmp_path / "wrong.md"
-    page.write_text("Text\n```python\nassert 1 == 2\n```\n", encoding="utf-8")
-    code, told = ended_page(page, tmp_path)
-    assert code == 1
-    assert 'page.py", line 3' in told
+    page.write_text(f"Text\n```python\n{code}\n```\n", encoding="utf-8")
+    exit_code, output = ended_page(page, tmp_path)
+    assert exit_code == 1
+    assert told in output
+    assert len([page for page in PAGES if script_of(page).strip()]) >= 20
 
 
 def test_every_documentation_page_has_examples_or_is_known_to_have_none():

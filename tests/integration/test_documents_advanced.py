@@ -4,9 +4,6 @@ The blocks are in `tests/document_blocks_advanced.py`. What they leave open, and
 long, is given from outside.
 """
 
-# mypy: disable-error-code="override"
-# Callbacks of the documents have the arguments of older versions.
-
 import re
 
 import numpy as np

@@ -24,9 +24,9 @@ from tests.document_blocks import (
     REPLAY_BUFFER_TO_DISK,
     TREE,
 )
+from tests.small_runs import small_ppo
 from trainer import DQNConfig, PPOConfig
 from trainer.replay import PrioritizedReplayBuffer
-from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -105,8 +105,7 @@ def test_the_stateful_class_adds_up(block, monkeypatch, capsys):
 
 
 def test_the_chain_calls_classes_then_functions(monkeypatch, capsys):
-    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-    config.training(train_batch_size=200, num_epochs=1)
+    config = small_ppo(env="CartPole-v1", batch=200)
     run(CHAIN, monkeypatch, around={"config": config, "RLlibCallback": RLlibCallback})
     with config.build() as algo:
         algo.train()
@@ -168,30 +167,13 @@ def test_every_event_of_the_overview_is_there_with_its_arguments():
             assert callable(getattr(RLlibCallback, name))
 
 
-def test_the_tip_to_tell_training_from_evaluation_holds():
-    seen = {}
-
-    def note(episode, env_runner):
-        seen[episode.id_] = env_runner.config.in_evaluation
-
-    config = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
-    config.training(train_batch_size=200, num_epochs=1, model={"fcnet_hiddens": [8]})
-    config.evaluation(evaluation_interval=1, evaluation_duration=2).callbacks(on_episode_end=note)
-    with config.build() as algo:
-        algo.train()
-    assert set(seen.values()) == {True, False}
-    assert all(flag == episode_id.startswith("evaluation") for episode_id, flag in seen.items())
-
-
 def test_the_first_example_counts_episodes_that_were_cut_into_chunks():
     page = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text(encoding="utf-8")
     example = page.partition("```python\n")[2].partition("\nseen = []")[0]
     names = {"__name__": "example"}
     exec(example, names)
     lengths = {"min_length": 30, "max_length": 30}
-    config = PPOConfig().environment(CountdownEnv, env_config=lengths)
-    config.env_runners(num_env_runners=0, rollout_fragment_length=20)  # shorter than an episode
-    config.training(train_batch_size=20, minibatch_size=20, model={"fcnet_hiddens": [4]})
+    config = small_ppo(num_slots=1, batch=20, env_config=lengths)  # less than an episode
     with config.callbacks(names["Lengths"]).build_algo() as algo:
         results = [algo.train() for _ in range(6)]
     assert results[-1]["env_runners/long_episodes"] == 4, "120 steps of 30 each"

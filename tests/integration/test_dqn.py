@@ -183,38 +183,6 @@ def test_every_update_shows_its_batch_and_takes_what_was_changed():
     assert outcomes[1] < 0.2 < outcomes[0]
 
 
-def test_a_batch_that_cannot_be_learnt_from_is_blamed_on_the_callback():
-    def spoil(policy, train_batch, result):
-        train_batch["weights"] = train_batch["weights"][:3]
-
-    with (
-        config().callbacks(on_learn_on_batch=spoil).build_algo() as algo,
-        pytest.raises(CallbackError, match="on_learn_on_batch"),
-    ):
-        algo.train()
-
-
-def test_rewritten_rewards_reach_the_buffer_and_not_the_reported_return():
-    columns = set()
-
-    def plus_one(postprocessed_batch, **_):
-        columns.update(postprocessed_batch)
-        postprocessed_batch["rewards"] += 1.0
-
-    rewards, returns = [], []
-    for callbacks in ({}, {"on_postprocess_trajectory": plus_one}):
-        made = config(num_steps_sampled_before_learning_starts=1000).callbacks(**callbacks)
-        with made.build_algo() as algo:
-            result = algo.train()
-            rewards.append(algo.local_replay_buffer.get_state()["columns"]["rewards"])
-            returns.append(result["env_runners"]["hist_stats"])
-    np.testing.assert_array_equal(rewards[1], rewards[0] + 1.0)
-    rewritten = returns[1].pop("rewritten_return")
-    assert returns[0] == returns[1]
-    assert rewritten == [2 * value for value in returns[0]["episode_reward"]]
-    assert {"obs", "actions", "rewards", "new_obs", "terminateds", "truncateds"} <= columns
-
-
 # ---- all or nothing
 
 
@@ -301,13 +269,3 @@ def test_an_evaluation_within_an_iteration_does_not_make_it_forget_what_to_undo(
         with pytest.raises(CallbackError):
             algo.train()
         assert encode(algo.local_replay_buffer.get_state()) == before
-
-
-def test_nobody_listening_costs_no_batch(monkeypatch):
-    def never(*_):
-        raise AssertionError("a batch was shown without a listener")
-
-    monkeypatch.setattr("trainer.learners.learner._shown", never)
-    with config().build_algo() as algo:
-        algo.train()
-        assert algo.learner.num_updates > 0

@@ -67,29 +67,3 @@ def test_a_checkpoint_with_buffer_says_so_and_is_taken_by_who_would_not_store_it
         other.restore_from_path(path)
         assert encode(other.local_replay_buffer.get_state()) == buffer
         assert trained(other, 1) == expected
-
-
-def test_the_buffer_can_be_restored_alone(tmp_path):
-    with config().build_algo() as algo:
-        trained(algo, 2)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        buffer = encode(algo.local_replay_buffer.get_state())
-    for stores in (True, False):
-        with config(seed=5, store_buffer_in_checkpoints=stores).build_algo() as other:
-            weights = encode(other.get_weights())
-            other.restore_from_path(path, component="replay_buffer")
-            assert encode(other.local_replay_buffer.get_state()) == buffer
-            assert encode(other.get_weights()) == weights
-
-
-def test_the_weights_can_be_restored_alone(tmp_path):
-    with config().build_algo() as algo:
-        trained(algo, 2)
-        path = algo.save_to_path(tmp_path / "checkpoint")
-        weights = encode(algo.get_weights())
-    with config(seed=5).build_algo() as other:
-        trained(other, 1)
-        stored = len(other.local_replay_buffer)
-        other.restore_from_path(path, component="learner/rl_module")
-        assert encode(other.get_weights()) == weights
-        assert len(other.local_replay_buffer) == stored

@@ -202,15 +202,6 @@ def test_box_actions_are_stored_as_the_module_gave_them_and_scaled_for_the_env(e
         assert np.abs(actions).max() > 1.0, "no action was clipped, so nothing was shown"
 
 
-def test_box_actions_are_only_clipped_if_that_is_asked_for():
-    settings = {"normalize_actions": False, "clip_actions": True, "env_config": {"num_steps": 90}}
-    with runner(ContinuousEnv, num_envs=1, **settings) as env_runner:
-        (episode,) = env_runner.sample(num_timesteps=80)
-        received = np.array(env_runner.env.envs[0].unwrapped.received)
-    assert np.array_equal(received, np.clip(episode.get_actions(), -2.0, 2.0))
-    assert np.abs(episode.get_actions()).max() > 2.0
-
-
 def test_random_box_actions_are_uniform_over_the_envs_own_bounds():
     with runner(ContinuousEnv, num_envs=1, env_config={"num_steps": 900}) as env_runner:
         env_runner.sample(num_timesteps=800, random_actions=True)
@@ -237,16 +228,6 @@ def test_the_truncation_of_a_wrapper_ends_an_episode():
     with runner(create) as env_runner:
         episodes = env_runner.sample(num_episodes=3)
     assert [(e.is_truncated, e.is_terminated, len(e)) for e in episodes] == [(True, False, 4)] * 3
-
-
-@pytest.mark.parametrize("env", [CountdownEnv, ContinuousEnv, CorridorEnv])
-def test_a_row_does_not_depend_on_the_rows_beside_it(env):
-    with config(env, num_envs=5).build_algo() as algo:
-        together = by_slot(algo.env_runner.sample(num_timesteps=100))
-    with config(env, num_envs=8).build_algo() as algo:
-        among_more = by_slot(algo.env_runner.sample(num_timesteps=160))
-    for slot, episodes in together.items():
-        assert as_bytes(episodes) == as_bytes(among_more[slot])
 
 
 def test_an_episode_can_be_played_again_alone_from_its_position():

@@ -90,17 +90,6 @@ def test_without_processes_only_the_local_runner_can_be_left_out():
         assert algo.env_runner_group.env_runner_pids() == {}
 
 
-def test_the_older_names_do_the_same():
-    with config(2).build_algo() as algorithm:
-        algo = algorithm
-        assert algo.workers.foreach_worker(index_of) == [1, 2]
-        assert algo.workers.foreach_worker(index_of, local_worker=False) == [1, 2]
-        assert algo.workers.foreach_worker_with_id(lambda n, r: n) == [1, 2]
-        assert algo.workers.healthy_worker_ids() == [1, 2]
-        assert algo.workers.local_worker() is None
-        assert algo.workers.num_remote_env_runners() == 2
-
-
 @pytest.mark.parametrize("num_env_runners", [0, 2])
 def test_an_error_of_the_function_is_raised_and_nothing_is_restarted(num_env_runners):
     def fails_in_the_last(env_runner):
@@ -185,18 +174,6 @@ def test_what_a_function_plays_does_not_count_as_sampled(num_env_runners):
         assert result["env_runners/num_env_steps_sampled"] == 60
         assert result["num_env_steps_sampled_lifetime"] == 120
         assert result["learners/__all_modules__/num_env_steps_trained_lifetime"] == 120
-
-
-def test_a_runner_killed_after_a_function_played_goes_on_behind_it():
-    outcomes = []
-    for should_kill in (False, True):
-        with config(1).build_algo() as algo:
-            algo.train()
-            algo.env_runner_group.foreach_env_runner(lambda r: len(r.sample(num_timesteps=31)))
-            if should_kill:
-                os.kill(algo.env_runner_group.env_runner_pids()[1], signal.SIGKILL)
-            outcomes.append(outcome(algo))
-    assert outcomes[0] == outcomes[1]
 
 
 def weights_in(algo):

@@ -197,21 +197,6 @@ def late_mean(context):
     return LateMean(FailingEnv(context))
 
 
-@pytest.mark.parametrize("env", [normalised, own_mean, late_mean])
-@pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_wrappers_carry_over_is_undone_with_the_first_iteration(env, num_env_runners):
-    results = []
-    for has_raised in (True, False):
-        RaisingAtFirst.has_raised = has_raised
-        made = config(num_env_runners, env=env, min_length=2).callbacks(RaisingAtFirst)
-        with made.build_algo() as algo:
-            if not has_raised:
-                with pytest.raises(CallbackError):
-                    algo.train()
-            results.append(outcome(algo, [algo.train() for _ in range(2)]))
-    assert results[0] == results[1]
-
-
 class KnowsNothingYet(Restless):
     """Its state has attributes that only `reset` gives it."""
 
@@ -242,7 +227,13 @@ class Picky(Restless):
 
 @pytest.mark.parametrize("restarts_sub_envs", [False, True])
 @pytest.mark.parametrize("num_env_runners", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("env", [Restless, in_wrappers, KnowsNothingYet, FirstDrawn, Picky])
+@pytest.mark.parametrize(
+    "env",
+    [
+        *(Restless, in_wrappers, KnowsNothingYet, FirstDrawn, Picky),
+        *(normalised, own_mean, late_mean),
+    ],
+)
 def test_what_an_env_carries_over_is_undone_with_the_first_iteration(
     env, num_env_runners, restarts_sub_envs, caplog
 ):
@@ -250,7 +241,7 @@ def test_what_an_env_carries_over_is_undone_with_the_first_iteration(
     for has_raised in (True, False):
         random.seed(1)
         RaisingAtFirst.has_raised = has_raised
-        made = config(num_env_runners, env=env, num_envs_per_env_runner=0)
+        made = config(num_env_runners, env=env, num_envs_per_env_runner=0, min_length=2)
         made.fault_tolerance(restart_failed_sub_environments=restarts_sub_envs)
         with made.callbacks(RaisingAtFirst).build_algo() as algo:
             if not has_raised:

@@ -116,12 +116,6 @@ def test_the_interval_says_when_and_the_last_result_stays():
     assert "evaluation_iteration" not in results[2]["timers"]
 
 
-def test_it_can_be_shown_when_fresh_only():
-    settings = {"evaluation_interval": 2, "always_attach_evaluation_results": False}
-    with config(**settings).build_algo() as algo:
-        assert ["evaluation" in algo.train() for _ in range(5)] == [False, True, False, True, False]
-
-
 def test_evaluation_config_changes_what_evaluation_does_and_nothing_else():
     settings = {
         "evaluation_config": {"explore": False, "env_config": {"min_length": 7, "max_length": 7}},
@@ -209,30 +203,20 @@ def test_a_killed_evaluation_runner_makes_no_difference(tmp_path):
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("num_runners", [0, 2])
-def test_the_events_of_an_evaluation(num_runners):
-    told = []
-
+def test_the_events_of_an_evaluation_add_to_its_result_and_to_the_algorithms():
     class Noting(RLlibCallback):
-        def on_evaluate_start(self, *, algorithm, metrics_logger, **kwargs):
-            versions = algorithm.eval_env_runner_group.foreach_env_runner(
-                lambda env_runner: env_runner.weights_version
-            )
-            told.append(("start", versions, algorithm.training_iteration))
+        def on_evaluate_start(self, *, metrics_logger, **kwargs):
             metrics_logger.log_value("evaluations", 1, reduce="sum")
 
         def on_evaluate_end(self, *, evaluation_metrics, **kwargs):
-            told.append(("end", evaluation_metrics["weights_version"]))
-            evaluation_metrics["mine"] = 42
+            evaluation_metrics["mine"] = evaluation_metrics["weights_version"] + 41
 
         def on_episode_end(self, *, env_runner, metrics_logger, **kwargs):
             metrics_logger.log_value("is_evaluation", env_runner.config.in_evaluation)
 
-    settings = {"evaluation_interval": 1, "evaluation_num_env_runners": num_runners}
+    settings = {"evaluation_interval": 1, "evaluation_num_env_runners": 2}
     with config(**settings).callbacks(Noting).build_algo() as algo:
         result = algo.train()
-    expected = [1] * max(1, num_runners)
-    assert told == [("start", expected, 1), ("end", 1)]
     assert result["evaluation/mine"] == 42
     assert result["evaluations"] == 1
     assert result["evaluation/env_runners/is_evaluation"] == 1.0

@@ -16,7 +16,7 @@ from tests.small_runs import small_ppo
 from trainer import CallbackError
 from trainer.metrics import comparable
 from trainer.runner_group import plays as ticket_play
-from trainer.testing.envs import CountdownEnv
+from trainer.testing.envs import CountdownEnv, FailingEnv
 from trainer.testing.processes import is_process_alive, wait_until
 
 pytestmark = pytest.mark.process
@@ -90,36 +90,6 @@ def test_only_fresh_ones_are_shown_if_that_is_wanted():
     settings = {**PARALLEL, "evaluation_interval": 2, "always_attach_evaluation_results": False}
     with config(**settings).build_algo() as algo:
         assert ["evaluation" in algo.train() for _ in range(4)] == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("duration", "unit", "num_episodes", "num_env_steps"),
-    [(10, "episodes", 10, None), (200, "timesteps", None, 203)],
-)
-def test_seven_runners_play_exactly_what_the_documents_say(
-    duration, unit, num_episodes, num_env_steps, tmp_path
-):
-    def count(samples, env_runner):
-        steps = sum(len(episode) for episode in samples)
-        with (tmp_path / str(env_runner.worker_index)).open("a") as file:
-            file.write(f"{len(samples)} {steps}\n")
-
-    made = config(
-        evaluation_num_env_runners=7,
-        evaluation_duration=duration,
-        evaluation_duration_unit=unit,
-        evaluation_config={"num_envs_per_env_runner": 1},
-    )
-    with made.callbacks(on_sample_end=count).build_algo() as algo:
-        metrics = algo.evaluate()["env_runners"]
-    played = [line.split() for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
-    assert len(played) == 7, "one request to each of them"
-    assert metrics["num_env_steps_sampled"] == sum(int(steps) for _, steps in played)
-    if num_episodes is not None:
-        assert metrics["num_episodes"] == num_episodes == sum(int(count) for count, _ in played)
-        assert metrics["num_env_steps_sampled"] == sum(metrics["hist_stats"]["episode_lengths"])
-    else:
-        assert metrics["num_env_steps_sampled"] == num_env_steps
 
 
 def _kill_when_evaluating(algorithm):
@@ -248,22 +218,10 @@ def test_auto_plays_whole_episodes_across_its_chunks_and_survives_a_kill():
     assert evaluations[1]["num_remote_worker_restarts"] >= 1
 
 
-class FatalEnv(CountdownEnv):
-    """Ends the process of the second runner."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.is_fatal = config.worker_index == 2
-
-    def step(self, action):
-        if self.is_fatal:
-            os._exit(3)
-        return super().step(action)
-
-
 def test_auto_goes_on_without_runners_that_were_given_up():
     alone = {"ignore_env_runner_failures": True, "restart_failed_env_runners": False}
-    with config(**AUTO, evaluation_config={"env": FatalEnv, **alone}).build_algo() as algo:
+    fatal = {"env_config": {"where": "step", "how": "exit", "worker_index": 2}}
+    with config(FailingEnv, **AUTO, evaluation_config={**fatal, **alone}).build_algo() as algo:
         for _ in range(3):
             evaluation = algo.train()["evaluation"]
             assert evaluation["env_runners/num_env_steps_sampled"] >= 100

@@ -15,13 +15,11 @@ from tests.event_trace import (
     outline,
     problems_of,
     running_traces,
-    tracers,
     without_trajectories,
 )
 from tests.small_runs import small_ppo
 from trainer import PPO
 from trainer.env_runners.episode_player import EpisodeEvents, EpisodePlayer
-from trainer.testing.envs import CountdownEnv
 
 pytestmark = pytest.mark.process
 
@@ -82,11 +80,6 @@ def test_complete_episodes_have_the_same_events(golden):
         assert whole[episode_id][: len(trace)] == trace
 
 
-def test_evaluation_leaves_the_traces_of_training_alone(golden):
-    made = config(0, evaluation_interval=1, evaluation_duration=3)
-    assert traces_of_run(made) == golden
-
-
 def test_evaluation_episodes_have_the_same_events_whoever_plays_them():
     outcomes = []
     for num_runners, num_envs in ((0, 1), (0, 3), (2, 2)):
@@ -142,30 +135,6 @@ def test_a_runner_killed_in_mid_iteration_leaves_no_event_out_and_none_twice(gol
     assert len(written) > len(set(written))
 
 
-class InterruptedOnce(CountdownEnv):
-    """Raises what Ctrl-C raises, in the middle of the 20th step of its life."""
-
-    lifetime_steps = 0
-
-    def step(self, action):
-        self.lifetime_steps += 1
-        if self.lifetime_steps == 20:
-            raise KeyboardInterrupt
-        return super().step(action)
-
-
-def test_an_interrupted_iteration_leaves_no_event_out_and_none_twice(golden):
-    num_interrupts = 0
-    with config(0).environment(InterruptedOnce).build_algo() as algo:
-        while algo.training_iteration < 3:
-            try:
-                algo.train()
-            except KeyboardInterrupt:
-                num_interrupts += 1
-        assert all_traces(algo) == golden
-    assert num_interrupts > 0
-
-
 @pytest.mark.parametrize(("num_before", "num_after"), [(0, 2), (2, 0)])
 def test_a_restored_run_goes_on_in_the_middle_of_its_traces(
     num_before, num_after, golden, tmp_path
@@ -183,18 +152,6 @@ def test_a_restored_run_goes_on_in_the_middle_of_its_traces(
         for _ in range(2):
             other.train()
         assert {**finished, **all_traces(other)} == golden
-
-
-def test_the_other_events_of_a_runner_are_in_order():
-    made_of = ["on_sub_environment_created 0", "on_sub_environment_created 1"]
-    made_of += ["on_environment_created", "on_create_policy"]
-    for num_env_runners in (0, 1, 2):
-        made = config(num_env_runners, num_envs_per_env_runner=2)
-        with made.build_algo() as algo:
-            for _ in range(2):
-                algo.train()
-            for state in tracers(algo):
-                assert state["others"] == [*made_of, "on_sample_end", "on_sample_end"]
 
 
 # ---- negative controls: an engine that errs is found out

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from callbacks import EVENTS
-from trainer import PPO, PPOConfig
-from trainer.testing.envs import CountdownEnv, FailingEnv
+from tests.small_runs import small_ppo
+from trainer import PPO
+from trainer.testing.envs import FailingEnv
 from trainer.testing.faults import InjectedFaultError
 
 pytestmark = pytest.mark.process
@@ -48,15 +49,9 @@ class Journal:
 
     def config(self, num_env_runners, **settings):
         """Episodes of 3 steps, iterations of 6."""
-        made = (
-            PPOConfig()
-            .environment(CountdownEnv, env_config={"min_length": 3, "max_length": 3})
-            .env_runners(num_env_runners=num_env_runners)
-            .training(train_batch_size=6, minibatch_size=6, num_epochs=1)
-            .training(model={"fcnet_hiddens": [4]})
-            .callbacks(**{event: self._listener(event) for event in EVENTS})
-            .debugging(seed=3)
-        )
+        made = small_ppo(num_env_runners, num_slots=1, batch=6, minibatch_size=6)
+        made.environment(env_config={"min_length": 3, "max_length": 3})
+        made.callbacks(**{event: self._listener(event) for event in EVENTS})
         return made.update_from_dict(settings)
 
     def _listener(self, event):

@@ -132,20 +132,3 @@ def test_an_episode_that_a_failed_function_ended_runs_on():
         with pytest.raises(ZeroDivisionError):
             algo.env_runner_group.foreach_env_runner(play_and_raise)
         assert algo.env_runner_group.foreach_env_runner(play_steps) == [[22, 22]]
-
-
-@pytest.mark.process
-def test_lifetime_counts_are_exact_when_runners_die():
-    def count(metrics_logger):
-        metrics_logger.log_value("steps", 1, reduce="sum")
-        metrics_logger.log_value(("by", "iteration"), 1, reduce="sum", clear_on_reduce=True)
-
-    with config(2).callbacks(on_episode_step=count).build_algo() as algo:
-        for number in range(1, 5):
-            if number > 1:
-                kill(algo.env_runner_group, 1 + number % 2)
-            result = algo.train()
-            assert result["env_runners/steps"] == result["num_env_steps_sampled_lifetime"]
-            assert result["env_runners/by/iteration"] == 40
-    assert result["env_runners/steps"] == 160
-    assert result["fault_tolerance/num_remote_worker_restarts"] == 3

@@ -1,6 +1,5 @@
 """States, checkpoints and switches that a user gives to an algorithm, and that do not fit."""
 
-import numpy as np
 import pytest
 
 from checkpoints import CheckpointMismatchError, CheckpointWriteError, encode
@@ -12,38 +11,6 @@ from trainer.testing.envs import CountdownEnv
 
 def config():
     return small_ppo(num_slots=1, batch=20, model={"fcnet_hiddens": [2]}, seed=1)
-
-
-def _add_unknown(state):
-    state["nope"] = 1
-
-
-def _spoil_counter(state):
-    state["counters"]["training_iteration"] = "x"
-
-
-def _add_unknown_to_learner(state):
-    state["learner"]["nope"] = 1
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (_add_unknown, r"unknown 'nope'.*components of this PPO are.*Nothing was changed"),
-        (_spoil_counter, r"component 'counters'.*training_iteration.*Nothing was changed"),
-        (_add_unknown_to_learner, r"component 'learner'.*nope.*Nothing was changed"),
-    ],
-)
-def test_states_that_do_not_fit_change_nothing(spoil, message):
-    with config().build_algo() as algo:
-        start = algo.get_state()
-        algo.train()
-        before = encode(algo.get_state())
-        spoil(start)
-        with pytest.raises(CheckpointMismatchError, match=message):
-            algo.set_state(start)
-        assert encode(algo.get_state()) == before
-        algo.train()
 
 
 def dqn(capacity=60):
@@ -58,31 +25,6 @@ def dqn(capacity=60):
     )
 
 
-@pytest.mark.parametrize(
-    ("made", "path", "message"),
-    [
-        (config(), "learner/rl_module", r"'pi/0/kernel' has shape \(9, 9\)"),
-        (config(), "learner/optimizer/first_moment", r"'pi/0/kernel' has shape \(9, 9\)"),
-        (dqn(), "learner/target", r"'encoder/0/kernel' has shape \(9, 9\)"),
-    ],
-)
-def test_weights_that_do_not_fit_name_their_component_and_change_nothing(made, path, message):
-    with made.build_algo() as algo:
-        algo.train()
-        start = algo.get_state()
-        algo.train()
-        before, part = encode(algo.get_state()), start
-        for name in path.split("/"):
-            part = part[name]
-        part[next(iter(part))] = np.zeros((9, 9), np.float32)
-        component = "/".join(path.split("/")[:2])
-        match = rf"component '{component}' does not fit.*{message}.*Nothing was changed"
-        with pytest.raises(CheckpointMismatchError, match=match):
-            algo.set_state(start)
-        assert encode(algo.get_state()) == before
-        algo.train()
-
-
 def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were():
     with dqn(capacity=40).build_algo() as other:
         other.train()
@@ -94,24 +36,6 @@ def test_a_replay_buffer_of_another_size_leaves_all_components_as_they_were():
             algo.set_state(state)
         assert encode(algo.get_state()) == before
         algo.train()
-
-
-def test_a_state_that_callbacks_give_within_an_iteration_is_undone_with_it():
-    given = []
-
-    def give_and_fail(algorithm, **_kwargs):
-        if given:
-            algorithm.set_state(given[0])
-            raise ValueError("on purpose")
-
-    with dqn().callbacks(on_train_result=give_and_fail).build_algo() as algo:
-        start = algo.get_state()
-        algo.train()
-        before = encode(algo.get_state())
-        given.append(start)
-        with pytest.raises(Exception, match="on purpose"):
-            algo.train()
-        assert encode(algo.get_state()) == before
 
 
 class WithSteps(PPO):
@@ -162,18 +86,6 @@ def test_a_class_that_is_not_registered_is_asked_for(tmp_path):
             cls.from_checkpoint(path)
         assert "Did you mean" not in str(refused.value)
         assert "finds the class" not in str(refused.value)
-
-
-def test_switches_are_true_or_false(tmp_path):
-    text = "no"
-    with pytest.raises(TypeError, match=r"allow_code='no'.*True or False"):
-        Algorithm.from_checkpoint(tmp_path / "not there", allow_code=text)
-    with (
-        config().build_algo() as algo,
-        pytest.raises(TypeError, match=r"background='no'.*True or False"),
-    ):
-        algo.save_to_path(tmp_path / "c", background=text)
-    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -145,17 +145,6 @@ def test_arrays_hold_what_lists_hold():
     assert episode.env_t_to_agent_t["B"] == [0, "S", "S", 1, 2]
 
 
-def test_two_sub_envs_play_the_same_script_beside_each_other():
-    with config(G4, num_envs=2).build_algo() as algo:
-        runner = algo.env_runner
-        first, second, *others = runner.sample(num_timesteps=8)
-    assert not others
-    states = [state_of(first), state_of(second)]
-    for state in states:
-        state.pop("id_", None)
-    assert states[0] == states[1]
-
-
 def test_g12_is_counted_in_the_result():
     learning = config(G12).training(train_batch_size=6, minibatch_size=2, num_epochs=1)
     learning.rl_module(rl_module_spec=RLModuleSpec(model_config={"fcnet_hiddens": [4]}))

@@ -12,7 +12,6 @@ from tests.small_runs import small_ppo
 from trainer import (
     CallbackError,
     ConfigError,
-    RunnerLostError,
     SerializationError,
     TrainerError,
 )
@@ -96,15 +95,6 @@ def test_what_they_raise_is_raised_when_they_are_fetched(group):
         fetched(group)
     assert "Env runner 1" in str(raised.value.__cause__)
     assert fetched(group) == [(2, 2)]
-
-
-def test_nothing_is_waited_for_with_a_timeout_of_zero(group, tmp_path):
-    def touch(runner):
-        (tmp_path / str(runner.worker_index)).touch()
-
-    assert group.foreach_env_runner(touch, timeout_seconds=0.0) == []
-    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-    assert group.fetch_ready_async_reqs(timeout_seconds=None) == []
 
 
 def test_no_call_is_dropped_that_nobody_waits_for(group, tmp_path):
@@ -230,7 +220,10 @@ def test_what_cannot_be_is_told(group):
         group.foreach_env_runner(index_of, remote_worker_ids=[9])
 
 
-def test_questions_under_both_names(group):
+def test_questions_under_both_names(algo, group):
+    assert algo.workers is group
+    assert group.foreach_worker(index_of, local_worker=False) == [1, 2]
+    assert group.foreach_worker_with_id(lambda number, runner: number) == [1, 2]
     assert group.num_remote_env_runners() == group.num_remote_workers() == 2
     assert group.num_healthy_env_runners() == group.num_healthy_workers() == 2
     assert group.num_healthy_remote_workers() == 2
@@ -284,15 +277,6 @@ def test_runners_that_were_given_up_can_be_called_back():
         assert group.foreach_env_runner(index_of) == [1, 2]
 
 
-def test_a_function_that_kills_its_process_is_tried_twice(group):
-    def die(runner):
-        os._exit(3)
-
-    group.foreach_env_runner_async(die, remote_worker_ids=[1])
-    with pytest.raises(RunnerLostError, match="exit code 3"):
-        fetched(group)
-
-
 def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo):
     group = algo.env_runner_group
     group.is_training = True
@@ -301,8 +285,3 @@ def test_the_number_of_runners_stays_while_an_iteration_may_be_undone(algo):
     with pytest.raises(TrainerError, match="while train"):
         group.reset()
     group.is_training = False
-
-
-def test_an_answer_that_cannot_travel_is_named(group):
-    with pytest.raises(SerializationError, match=r"The answer\.value\._signals\..* cannot be sent"):
-        group.foreach_env_runner(lambda runner: runner)

@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import CheckpointMismatchError, check_shape, encode, like
-from trainer import PPO, PPOConfig
+from tests.small_runs import small_ppo
+from trainer import PPO
 from trainer.algorithms.ppo.ppo import PPOLearner
 from trainer.connectors import Normalization
 from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, Weights
@@ -59,13 +60,9 @@ LOOSE = {
 
 
 def ppo(**env_config):
-    return (
-        PPOConfig()
-        .environment(LooseEnv, env_config=env_config)
-        .env_runners(num_env_runners=0)
-        .training(train_batch_size=17, minibatch_size=17, num_epochs=1)  # stops after a first step
-        .training(model={"fcnet_hiddens": [2]})
-    )
+    # 17 steps of episodes of 8: it stops after a first step.
+    made = small_ppo(env=LooseEnv, num_slots=1, batch=17, minibatch_size=17)
+    return made.environment(env_config=env_config)
 
 
 @pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # of the lists

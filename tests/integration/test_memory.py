@@ -4,8 +4,7 @@ import gc
 import sys
 
 from callbacks import EVENTS
-from trainer import PPOConfig
-from trainer.testing.envs import CountdownEnv
+from tests.small_runs import small_ppo
 
 _NUM_EPISODES = 1_000
 
@@ -15,11 +14,9 @@ def _growth_per_episode(**functions):
 
     An object takes one or more; one of an array, beside what it holds.
     """
-    config = PPOConfig().environment(CountdownEnv, env_config={"min_length": 3, "max_length": 3})
-    config.callbacks(**functions).debugging(seed=0)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=4)
-    config.training(train_batch_size=300, minibatch_size=300, num_epochs=1)  # 100 episodes of 3
-    with config.training(model={"fcnet_hiddens": [4]}).build_algo() as algo:
+    made = small_ppo(batch=300)  # 100 episodes of 3
+    made.environment(env_config={"min_length": 3, "max_length": 3})
+    with made.callbacks(**functions).build_algo() as algo:
 
         def num_pieces(num_iterations):
             for _ in range(num_iterations):

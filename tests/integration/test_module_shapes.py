@@ -44,8 +44,6 @@ def test_outputs_of_the_wrong_width_are_named(config_class):
 class Without(RLModule):
     """Acts well, but its forward pass of learning leaves something out."""
 
-    returned = {}
-
     def parameter_shapes(self):
         return {"pi/kernel": (self.obs_size, 2)}
 
@@ -56,7 +54,7 @@ class Without(RLModule):
         return np.zeros((len(obs), 2), np.float32)
 
     def forward_train(self, batch):
-        return self.returned
+        """Nothing."""
 
     def backward(self, *, d_action_dist_inputs, d_vf_preds):
         return
@@ -72,16 +70,12 @@ class WithoutInputs(Without):
         return {"vf_preds": np.zeros(len(batch["obs"]))}
 
 
-class WithoutReturn(Without):
-    returned = None
-
-
 @pytest.mark.parametrize(
     ("config", "module_class", "message"),
     [
         (PPOConfig(), WithoutValues, r"\['action_dist_inputs'\], without 'vf_preds'.*\[B\].*PG"),
         (PPOConfig(), WithoutInputs, r"\['vf_preds'\], without 'action_dist_inputs'.*\[B, 2\]"),
-        (PPOConfig(), WithoutReturn, r"NoneType, without 'vf_preds'"),
+        (PPOConfig(), Without, r"NoneType, without 'vf_preds'"),
         (PGConfig(), WithoutInputs, r".*without 'action_dist_inputs'.*\[B, 2\]"),
         (DQNConfig(), WithoutInputs, r".*without 'action_dist_inputs'.*\[B, 2\]"),
     ],

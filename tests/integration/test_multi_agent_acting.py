@@ -5,7 +5,7 @@ import pytest
 
 from tests.command_line import run
 from tests.multi_agent_runs import gaps
-from trainer import Algorithm, MultiAgentEpisode, PPOConfig, export_onnx
+from trainer import MultiAgentEpisode, PPOConfig, export_onnx
 from trainer.errors import ConfigError, EnvContractError
 from trainer.testing.multi_agent_envs import RockPaperScissors
 
@@ -119,13 +119,3 @@ def test_the_command_line_shows_evaluates_and_exports_a_run(tmp_path):
     assert "'p', 'q'" in refused.stderr
     run("export", path, "p.onnx", *env, "--module", "p", folder=tmp_path)
     assert (tmp_path / "p.onnx").exists()
-
-
-def test_a_checkpoint_acts_by_agent(tmp_path):
-    with rps().build_algo() as algo:
-        algo.train()
-        observations = dict.fromkeys(("player_0", "player_1"), np.eye(4, dtype=np.float32)[3])
-        chosen = algo.compute_actions(observations, explore=False)
-        path = algo.save_to_path(tmp_path / "c")
-    with Algorithm.from_checkpoint(path, env=RockPaperScissors) as algo:
-        assert algo.compute_actions(observations, explore=False) == chosen
