@@ -200,8 +200,7 @@ class CallbacksSection(ConfigValues):
                 its new name.
             on_checkpoint_loaded: functions called after a checkpoint was loaded by any route and all
                 runners hold its state.
-            on_checkpoint_saved: functions called after a checkpoint was written completely and renamed
-                into place.
+            on_checkpoint_saved: functions called after a checkpoint is complete at its place.
             on_postprocess_trajectory: functions called per agent and chunk of a training episode: when
                 the episode ends, before `on_episode_end`, and for what was played of it when `sample()`
                 ends in its middle.
