@@ -98,6 +98,7 @@ def test_a_timeout_is_no_row_s_business_and_inexact():
     assert StopCriteria(None, time_budget_s=5).deadline_s == 5
     assert StopCriteria(CombinedStopper(TimeoutStopper(3)), time_budget_s=5).deadline_s == 3
     assert StopCriteria({"score": 1}).is_exact
+    assert not StopCriteria({"score": 1, "time_total_s": 5}).is_exact
 
 
 def test_a_key_that_never_appears_is_an_error_with_the_nearest_one():

@@ -128,7 +128,7 @@ class Experiment:
         self._steps: deque[Step] = deque()
         self._unsynced: set[int] = set()
         self._is_behind = False
-        self._synced_at = 0.0
+        self._synced_at = self._noted_at = 0.0
         self._iteration = 0
         self._num_moves = 0  # that callbacks know when a step is done
         self._whom: Listeners = "all"
@@ -345,9 +345,17 @@ class Experiment:
         for happening in lanes.happenings():
             self._take(happening, lanes)
         deadline_s = self.controller.deadline_s
-        if deadline_s is not None and self.elapsed_s > deadline_s and not self.controller.is_done:
-            self._steps += self.controller.take(TimeEntry(self.elapsed_s))
+        if deadline_s is not None:
+            self._note_elapsed_if_due()
+            if self.elapsed_s > deadline_s and not self.controller.is_done:
+                self._steps += self.controller.take(TimeEntry(self.elapsed_s))
         self._sync_if_due()
+
+    def _note_elapsed_if_due(self) -> None:
+        """A kill does not give back the time that a budget has used."""
+        if time.monotonic() - self._noted_at >= _SYNC_EVERY_S:
+            self._noted_at = time.monotonic()
+            self.write_summary()
 
     @property
     def elapsed_s(self) -> float:
@@ -784,7 +792,7 @@ class Experiment:
         self._fire_all("on_experiment_end")
 
     def write_summary(self) -> None:
-        """Adds to `experiment.json` how far the experiment is, for people."""
+        """Adds to `experiment.json` how far the experiment is, for people and time budgets."""
         statuses = [trial.status.value for trial in self.controller.trials]
         counts = {status: statuses.count(status) for status in sorted(set(statuses))}
         facts = {"elapsed_s": self.elapsed_s, "trials": counts}
@@ -870,7 +878,7 @@ def printable_config(config: Any) -> Any:
 
 
 def update_experiment_file(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Changes entries of `experiment.json`, which decides nothing."""
+    """Changes entries of `experiment.json`; of these, `elapsed_s` counts for a time budget."""
     write_json(folder / EXPERIMENT_FILE, {**read_experiment_file(folder), **facts})
 
 

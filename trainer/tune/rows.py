@@ -37,6 +37,11 @@ def value_at(row: Row, key: str) -> Any:
     return value
 
 
+def is_of_clock(key: str) -> bool:
+    """Whether the value of a key is read from a clock, so that decisions on it do not repeat."""
+    return key.startswith("time_") or key == "timestamp"
+
+
 def number_at(row: Row, key: str) -> float:
     """The value of a key as a float; NaN where it is missing or no number."""
     value = value_at(row, key)

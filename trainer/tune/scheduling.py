@@ -25,7 +25,15 @@ from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.journal_entries import CloneEntry, DecideEntry, Decision, EndEntry
 from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
-from trainer.tune.rows import Mode, Row, adopt_objective, number_at, ranking_key, score_at
+from trainer.tune.rows import (
+    Mode,
+    Row,
+    adopt_objective,
+    is_of_clock,
+    number_at,
+    ranking_key,
+    score_at,
+)
 from trainer.tune.search_space import SearchSpace
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, integer, number, shown
@@ -211,7 +219,7 @@ def _check_mode(scheduler: TrialScheduler, mode: Any) -> None:
 
 def time_inexactness(time_attr: str) -> str | None:
     """Why a time attribute makes decisions unrepeatable; None if it does not."""
-    if time_attr.startswith("time_") or time_attr == "timestamp":
+    if is_of_clock(time_attr):
         return f"time_attr={time_attr!r} is read from a clock"
     return None
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from trainer.errors import TuneError
 from trainer.tune.parts import Part
-from trainer.tune.rows import AppearingKeys, Mode, Row, number_at
+from trainer.tune.rows import AppearingKeys, Mode, Row, is_of_clock, number_at
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, one_of, optional, shown
 from trainer_toolkit.trees import copied_if_possible
@@ -324,6 +324,7 @@ class Bounds(Stopper):
                 )
             self.bounds.append((key, sign, bound))
         self.keys = tuple(key for key, _, _ in self.bounds)
+        self.is_exact = not any(map(is_of_clock, self.keys))
         self._reached = ""
 
     def __call__(self, trial_id: str, result: Row) -> bool:

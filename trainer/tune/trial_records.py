@@ -80,6 +80,11 @@ class TrialRecord:
     scores: dict[int, float] = field(default_factory=dict)
     has_logged_difference: bool = False
 
+    def note_time(self, row: Mapping[str, Any]) -> None:
+        """Takes the time from the newest row that counts."""
+        seconds = number_at(row, "time_total_s")  # the user's own entry, perhaps
+        self.time_total_s = 0.0 if math.isnan(seconds) else seconds
+
     @property
     def newest(self) -> SavedCheckpoint | None:
         """The newest checkpoint that was asked for."""
@@ -223,6 +228,7 @@ class TrialRecords:
                     num_rows[trial.number],
                 )
             if not trial.status.is_over:
+                record.note_time(record.files.last_row() or {})
                 self._drop_damaged(record)
             elif is_complete:
                 self.forget(trial.number)
@@ -271,8 +277,7 @@ class TrialRecords:
             return
         record.files.append_row(row)
         record.num_written = row_number
-        seconds = number_at(row, "time_total_s")  # the user's own entry, perhaps
-        record.time_total_s = 0.0 if math.isnan(seconds) else seconds
+        record.note_time(row)
 
     def check_made_again(self, number: int, row_number: int, row: Mapping[str, Any]) -> bool:
         """Compares a row with what counts; tells a difference once per trial.
