@@ -29,9 +29,8 @@ def counts(config):
 
 
 def fit(storage):
-    run = tune.RunConfig(
-        storage_path=storage, name="e", stop=tune.TimeoutStopper(1000), verbose=0, callbacks=[KillsTheTuner()]
-    )  # fmt: skip
+    stop, callbacks = tune.TimeoutStopper(1000), [KillsTheTuner()]
+    run = tune.RunConfig(name="e", storage_path=storage, stop=stop, callbacks=callbacks, verbose=0)
     tune.Tuner(counts, param_space={"rows": _NUM_ROWS}, run_config=run).fit()
 
 
