@@ -224,6 +224,12 @@ def test_specs_are_added_removed_and_put_together():
     assert some == pickle.loads(cloudpickle.dumps(some))
 
 
+def test_one_spec_for_all_waits_for_the_ids():
+    made = MultiRLModuleSpec(rl_module_specs=spec(), inference_only=True).for_modules({"x", "y"})
+    assert [*made.build()] == ["x", "y"]
+    assert made.inference_only
+
+
 def test_modules_say_what_they_can_be_built_from():
     modules = two()
     again = MultiRLModuleSpec.from_module(modules).build()
