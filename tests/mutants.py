@@ -215,6 +215,7 @@ SHOWN = {
     "trainer/tune/comparison.py": Shown("unit/test_tune_controller"),
     "trainer/tune/journal_entries.py": Shown("unit/test_tune_controller"),
     "trainer/tune/optuna_search.py": Shown("unit/test_tune_optuna"),
+    "trainer/tune/experiment.py": Shown("faults/test_tune_kills"),
 }
 _COPIED = (
     "trainer",
@@ -1013,6 +1014,16 @@ MUTANTS = [
             "        if False:\n            raise _not_possible",
         ),
         ("        if self._live and not entry.is_failure:", "        if False:"),
+    ),
+    *_of(
+        "trainer/tune/experiment.py",
+        ("        if is_decided and ref not in", "        if ref not in"),
+        (
+            "            if not (self._adopt(ref) or self._is_made_on_the_way(ref)):\n",
+            "            if self._spec.saves and not (\n"
+            "                self._adopt(ref) or self._is_made_on_the_way(ref)\n"
+            "            ):\n",
+        ),
     ),
     *_of(
         "trainer/tune/comparison.py",

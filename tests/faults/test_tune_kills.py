@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from checkpoints import decode
 from trainer import tune
 from trainer.errors import ConfigError, JournalError
 from trainer.metrics import comparable
+from trainer.testing import wait_until
 from trainer.tune import journal_file, trial_handler
 from trainer.tune.callbacks import CallbackCaller
 from trainer.tune.journal_file import JournalFile, line_of, read_journal
@@ -53,6 +55,27 @@ def walk_function(config):
         tune.report({"loss": total}, checkpoint=checkpoint)
 
 
+def saving_function(config):
+    """A function that reports a checkpoint with every row.
+
+    In an experiment named "killed", trial 1 is killed at row 4; trial 0 makes its first row, before
+    which nothing is decided, when trial 1 has made its rows again.
+    """
+    context, found = tune.get_context(), tune.get_checkpoint()
+    folder = Path(context.trial_dir)
+    killed = context.trial_number if context.experiment_name == "killed" else None
+    if killed == 0:
+        wait_until(lambda: len(list(folder.with_name("00001").glob("at-4-*"))) == 2)
+    at, total = (0, 0.0) if found is None else (found.data()["at"], found.data()["sum"])
+    while True:
+        at, total = at + 1, total + config["x"] + float(np.random.rand())  # noqa: NPY002
+        (folder / f"at-{at}-{os.getpid()}").touch()
+        if killed == 1 and at == 4 and len(list(folder.glob("at-4-*"))) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        checkpoint = tune.Checkpoint.from_data({"at": at, "sum": total})
+        tune.report({"loss": total}, checkpoint=checkpoint)
+
+
 SCHEDULERS = {
     "fifo": lambda: None,
     "asha": lambda: tune.ASHAScheduler(max_t=9, grace_period=1, reduction_factor=2),
@@ -86,6 +109,7 @@ def tuner(folder, trainable=Walk, *, kind="fifo", **more):
             in_process=more.get("in_process", True),
             max_concurrent_trials=more.get("num_lanes", 3),
             scheduler=more["scheduler"] if "scheduler" in more else SCHEDULERS[kind](),
+            max_run_ahead=more.get("max_run_ahead"),
         ),
         run_config=tune.RunConfig(
             storage_path=folder.parent,
@@ -204,6 +228,28 @@ def test_copies_outlive_the_checkpoints_that_they_were_made_of(tmp_path, number)
     }
     assert not all((tmp_path / "killed" / source).is_dir() for source in clones.values())
     assert outcome(make("killed").fit()) == expected
+
+
+@pytest.mark.process
+def test_what_a_function_reported_before_it_was_decided_on_outlives_its_process(tmp_path):
+    def make(name):
+        return tuner(tmp_path / name, saving_function, kind="asha", in_process=False, num_lanes=2,
+                     max_run_ahead=3, stop_at=4)  # fmt: skip
+
+    assert outcome(make("killed").fit()) == outcome(make("undisturbed").fit())
+
+
+@pytest.mark.parametrize(("kind", "number"), [("fifo", 17), ("hyperband", 9)])
+def test_what_a_function_reported_and_lost_is_made_again(tmp_path, kind, number):
+    """As if all had been killed while a function made a row once more that was decided on."""
+    expected = outcome(tuner(tmp_path / "undisturbed", saving_function, kind=kind).fit())
+    make = functools.partial(tuner, tmp_path / "experiment", saving_function, kind=kind)
+    assert killed_run(make, number, is_before=False)  # at the end of a trial, at a pause
+    reported = list((tmp_path / "experiment").glob("trials/*/checkpoints/.pending-*"))
+    for folder in reported:
+        shutil.rmtree(folder)
+    assert reported
+    assert outcome(make().fit()) == expected
 
 
 def run_with_kills(monkeypatch, tuner, seed):

@@ -372,7 +372,7 @@ class Experiment:
         elif isinstance(happening, RowMadeAgain):
             self._compare(happening)
         elif isinstance(happening, StateSaved):
-            self._commit(number, happening.row_number, happening.name, happening.digest)
+            self._saved(happening)
         elif isinstance(happening, Repaired):
             _LOGGER.warning(
                 "Trial %05d: its process %s. It is started again.", number, happening.why
@@ -388,10 +388,10 @@ class Experiment:
         number, row = happening.start.trial, happening.made.row or {}
         is_same = self.records.check_made_again(number, happening.row_number, row)
         self.rows_differ = self.rows_differ or not is_same
-        if happening.made.has_checkpoint:
-            ref = CheckpointRef(number, happening.row_number)
-            if ref not in self.controller.unfinished_saves or not self._adopt(ref):
-                self.records[number].files.forget_pending(happening.row_number)
+        ref = CheckpointRef(number, happening.row_number)
+        is_decided = ref.row_number <= self.controller.trials[number].num_rows
+        if is_decided and ref not in self.controller.unfinished_saves:
+            self.records[number].files.forget_pending(ref.row_number)
 
     def _reported(self, happening: RowMade) -> Reported:
         made, number = happening.made, happening.start.trial
@@ -525,7 +525,6 @@ class Experiment:
             self._save_order(ref.trial, ref.row_number)
             for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.row_number)
             if ref.trial == start.trial
-            and self._spec.saves
             and ref.row_number <= start.row_number
             and start.base_row < ref.row_number
             and not self._is_at_work_on(ref, lanes)
@@ -583,8 +582,20 @@ class Experiment:
         if self._adopt(ref):
             return
         lane = lanes.of_trial(number)
-        if lane is not None and lane.holds(number) and self._spec.saves:
+        if lane is not None and lane.holds(number):
             lane.save(self._save_order(number, row_number))
+
+    def _saved(self, state: StateSaved) -> None:
+        number, row_number = state.start.trial, state.row_number
+        if state.digest is not None:
+            self._commit(number, row_number, state.name, state.digest)
+            return
+        _LOGGER.warning(
+            "The checkpoint of trial %05d after report %d is gone: its process was killed, and the "
+            "function reported none when it made that row again.",
+            number,
+            row_number,
+        )
 
     def _adopt(self, ref: CheckpointRef) -> bool:
         """Commits a checkpoint that is whole on the disk; returns whether there is one."""
@@ -687,19 +698,8 @@ class Experiment:
     def _make_states_again(self, lanes: Lanes, end: OrderlyEnd) -> None:
         """Commits what decisions asked for and a kill prevented, of trials that hold no lane."""
         for ref in sorted(self.controller.unfinished_saves, key=lambda ref: ref.trial):
-            if self._adopt(ref):
-                continue
-            if self._is_made_on_the_way(ref):
-                continue
-            if not self._spec.saves:
-                _LOGGER.warning(
-                    "The checkpoint of trial %05d after report %d is gone and cannot be made again "
-                    "by a function that is over.",
-                    ref.trial,
-                    ref.row_number,
-                )
-                continue
-            self._make_state_again(ref, lanes, end)
+            if not (self._adopt(ref) or self._is_made_on_the_way(ref)):
+                self._make_state_again(ref, lanes, end)
 
     def _make_state_again(self, ref: CheckpointRef, lanes: Lanes, end: OrderlyEnd) -> None:
         """Before anything else runs, so that the first lane is free."""
@@ -714,14 +714,13 @@ class Experiment:
                 return
             lanes.wait(_LOOK_EVERY_S)
             for happening in lanes.happenings():
-                if isinstance(happening, Over):
+                if isinstance(happening, Over) and happening.how != "returned":
                     raise TrialError(
                         f"The state of trial {ref.trial:05d} after report {ref.row_number} could "
                         f"not be made again: {happening.error}"
                     )
                 if isinstance(happening, StateSaved):
-                    row_number, name = happening.row_number, happening.name
-                    self._commit(ref.trial, row_number, name, happening.digest)
+                    self._saved(happening)
                 elif isinstance(happening, RowMadeAgain):
                     self._compare(happening)
 

@@ -81,12 +81,16 @@ class Over:
 
 @dataclass(frozen=True)
 class StateSaved:
-    """The state of a row is complete on the disk, in its pending folder."""
+    """The state of a row is complete on the disk, in its pending folder.
+
+    `digest` is None if there is none: a function reported a checkpoint with the row, and none when
+    it made the row again.
+    """
 
     start: StartTrial
     row_number: int
     name: str
-    digest: str
+    digest: str | None
 
 
 @dataclass(frozen=True)
@@ -510,6 +514,9 @@ class Lane:
     def _row_made(self, made: Made, running: _Running) -> None:
         if made.is_over:
             running.is_over = True
+            for save in self._saves:
+                self._report(StateSaved(running.start, save.row_number, save.name, None))
+            self._saves.clear()
             self._report(Over(running.start, "returned"))
             return
         if made.row is None:

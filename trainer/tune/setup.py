@@ -349,7 +349,7 @@ class ExperimentSetup:
         """The results of an experiment."""
         controller, records = experiment.controller, experiment.records
         reasons = list(controller.inexact_reasons)
-        unsaved = {ref.trial for ref in controller.unfinished_saves if self.spec.saves}
+        unsaved = {ref.trial for ref in controller.unfinished_saves}
         if experiment.rows_differ:
             reasons.append("rows that were made again after a repair were others")
         metric: Any = plan.metric if isinstance(plan.metric, str) else None

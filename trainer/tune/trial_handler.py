@@ -2,7 +2,7 @@
 
     boot = TrialBootstrap(…)            # a value; calling it in a worker process gives the handler
     handler.make_row()                  # Made: a row, or that the trial is over
-    handler.save(folder)                # classes and algorithms: the state of the newest row
+    handler.save(folder)                # the state of the newest row; of functions, as reported
     handler.stop()                      # cleanup, `finally` blocks of functions
 
 A function runs in a thread of its own, because its flow is its own; it works only while a row is
@@ -33,7 +33,13 @@ from callbacks.packing import unpack_object
 from trainer.envs import take_over_registrations
 from trainer.errors import TuneError
 from trainer.runtime.worker import CallSignals
-from trainer.tune.checkpoint import Checkpoint, cleared_for, sync_and_digest, take_in
+from trainer.tune.checkpoint import (
+    Checkpoint,
+    cleared_for,
+    digest_of,
+    sync_and_digest,
+    take_in,
+)
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.session import (
     ReportedRow,
@@ -216,18 +222,13 @@ class TrialHandler:
             wants_checkpoint=bool(row.get("should_checkpoint")),
         )
 
-    def save(self, folder: str) -> str:
-        """Saves the state of the newest row into a new folder; returns the files' digest.
+    def save(self, folder: str) -> str | None:
+        """Has the state of the newest row in a folder, and returns the digest of its files.
 
-        A folder of that name is whole whenever it is there.
+        A folder of that name is whole whenever it is there. None: a function reported no checkpoint
+        with that row.
         """
-        path = Path(folder)
-        unfinished = cleared_for(path)
-        unfinished.mkdir()
-        self._run.save(unfinished)
-        digest = sync_and_digest(unfinished)
-        unfinished.rename(path)
-        return digest
+        return self._run.save(Path(folder))
 
     def reset(self, boot: TrialBootstrap) -> dict[str, Any]:
         """Becomes another trial (`reuse_actors`); a TuneError unless `reset_config` says True."""
@@ -337,10 +338,15 @@ class _ClassRun:
         plain = reported_row(metrics, {}, logged=self._logged, takes_arrays=is_result)
         return ReportedRow(plain)
 
-    def save(self, folder: Path) -> None:
-        """Saves the state of the newest row."""
+    def save(self, folder: Path) -> str:
+        """Saves the state of the newest row into a new folder."""
+        unfinished = cleared_for(folder)
+        unfinished.mkdir()
         with self._in_trial():
-            self._trainable.save(folder)
+            self._trainable.save(unfinished)
+        digest = sync_and_digest(unfinished)
+        unfinished.rename(folder)
+        return digest
 
     def reset(self, config: Any) -> None:
         """Becomes another trial."""
@@ -398,13 +404,9 @@ class _FunctionRun:
                 return found if isinstance(found, ReportedRow) else _Over()
         return None
 
-    def save(self, folder: Path) -> None:
-        """A function's state is what it reports."""
-        del folder
-        raise TuneError(
-            "A function trainable saves by itself: tune.report({…}, checkpoint=…). A checkpoint of "
-            "this row was wanted, and none was reported with it."
-        )
+    def save(self, folder: Path) -> str | None:
+        """A function's state is what it reported, which lies there already."""
+        return digest_of(folder)
 
     def reset(self, config: Any) -> None:
         """A function cannot become another trial."""
