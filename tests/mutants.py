@@ -1017,7 +1017,6 @@ MUTANTS = [
     ),
     *_of(
         "trainer/tune/experiment.py",
-        ("        if is_decided and ref not in", "        if ref not in"),
         (
             "            if not (self._adopt(ref) or self._is_made_on_the_way(ref)):\n",
             "            if self._spec.saves and not (\n"

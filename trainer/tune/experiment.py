@@ -389,6 +389,7 @@ class Experiment:
         is_same = self.records.check_made_again(number, happening.row_number, row)
         self.rows_differ = self.rows_differ or not is_same
         ref = CheckpointRef(number, happening.row_number)
+        # What is still to be decided on may be wanted: without it, the row is made once more.
         is_decided = ref.row_number <= self.controller.trials[number].num_rows
         if is_decided and ref not in self.controller.unfinished_saves:
             self.records[number].files.forget_pending(ref.row_number)
