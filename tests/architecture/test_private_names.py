@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -31,6 +32,8 @@ DOCUMENTED = frozenset(
     {"_exit", "_getframe", "_asdict", "_make", "_fields", "_fields_", "_replace"}
 )
 """Names that begin with `_` and are public all the same."""
+
+PRIVATE = re.compile(r"\b_[A-Za-z]\w*")
 
 OF_TORCH = frozenset({"_C", "_buffers", "_modules", "_parameters", "_version"})
 """Some of which Python's library has, too."""
@@ -93,9 +96,7 @@ def private_names_of(library):
     files = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
     found = set()
     for file in files:
-        parsed = ast.parse(file.read_bytes())
-        found |= defined(parsed)
-        found |= {node.attr for node in ast.walk(parsed) if isinstance(node, ast.Attribute)}
+        found.update(PRIVATE.findall(file.read_text(encoding="utf-8", errors="replace")))
     own = dir(importlib.import_module(library))
     return frozenset(filter(is_private, found.union(own)))
 
@@ -115,13 +116,21 @@ def used(module):
 def uses_of_private_names(tree):
     """Where a file uses a private name of a library of Python that it imports."""
     found = {}
-    for module in tree.values():
+    own = {name: defined(module.tree) for name, module in tree.items()}
+    for dotted, module in tree.items():
         names = set(imported(module))
+        ours = own[dotted].union(*(own[name] for name in names & set(tree)))
+        others = [
+            (line, name)
+            for line, name in used(module)
+            if is_private(name) and name not in ours | OF_TORCH
+        ]
+        if not others:
+            continue
         libraries = {name.partition(".")[0] for name in names} & set(sys.stdlib_module_names)
         theirs = frozenset(sys.stdlib_module_names).union(*map(private_names_of, libraries))
-        ours = defined(module.tree).union(*(defined(tree[name].tree) for name in names & set(tree)))
-        for line, name in used(module):
-            if is_private(name) and name in theirs - ours - OF_TORCH:
+        for line, name in others:
+            if name in theirs:
                 found[name] = f"{module.path}:{line}: {name} is private to Python's own library"
     return found
 

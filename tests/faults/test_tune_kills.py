@@ -620,14 +620,15 @@ def dies_while_telling(make, number):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
+@pytest.mark.parametrize("num_runs", [1, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SCHEDULERS)
 def test_callbacks_of_a_tuner_killed_again_and_again_remember_what_undisturbed_ones_do(
-    tmp_path, kind
+    tmp_path, kind, num_runs
 ):
     remembering(tmp_path / "undisturbed", kind).fit()
     expected = remembered(tmp_path / "undisturbed")
     rng = random.Random(f"{SEED} {kind} told")
-    for first in rng.sample(range(1, 90), 8):
+    for first in rng.sample(range(1, 90), num_runs):
         folder = tmp_path / str(first)
         make = functools.partial(remembering, folder, kind)
         number, num_kills = first, 0

@@ -74,6 +74,7 @@ def test_a_replay_buffer_that_a_restore_in_the_iteration_emptied(tmp_path):
     once = Once()
     config = DQNConfig().environment(CountdownEnv).callbacks(on_train_result=once)
     config.training(store_buffer_in_checkpoints=False, num_steps_sampled_before_learning_starts=10)
+    config.reporting(min_sample_timesteps_per_iteration=20)
     with config.debugging(seed=1).build_algo() as algo:
         algo.train()
         path = algo.save_to_path(tmp_path / "checkpoint")
