@@ -86,23 +86,36 @@ def test_a_runner_that_does_not_come_up_again_is_ended_after_the_restore_timeout
 
 
 class HangsWhenReplayed(CountdownEnv):
-    """Hangs for good in the second step of the first one that was made to replace another."""
-
-    def step(self, action):
-        made_by_now = self.context.recreated_worker and self.steps == 1
-        if made_by_now and not (marker := Path(self.context["marker"])).exists():
-            marker.touch()
-            wait_until(lambda: False, within_s=3600)
-        return super().step(action)
+    """Hangs for good in a call, told by its number, of the first one that replaces another."""
 
     def __init__(self, env_config):
         super().__init__(env_config)
-        self.context = env_config
+        self.context, self._calls = env_config, 0
+
+    def reset(self, **options):
+        self._hang_if_due()
+        return super().reset(**options)
+
+    def step(self, action):
+        self._hang_if_due()
+        return super().step(action)
+
+    def _hang_if_due(self):
+        marker = Path(self.context["marker"])
+        is_due = self.context.recreated_worker and self._calls == self.context["hangs_in_call"]
+        self._calls += 1
+        if is_due and not marker.exists():
+            marker.touch()
+            wait_until(lambda: False, within_s=3600)
 
 
-def test_a_hang_while_steps_are_replayed_is_ended_after_the_limit_of_a_step(tmp_path, caplog):
+@pytest.mark.parametrize("call", [0, 1, 2], ids=["reset", "first step", "second step"])
+def test_a_hang_while_an_episode_is_put_back_is_ended_after_the_limit_of_a_step(
+    call, tmp_path, caplog
+):
     settings = {"env_runner_restore_timeout_s": 600.0, "sample_timeout_s": 0.5}
-    env_config = {"marker": str(tmp_path / "marker"), "min_length": 200, "max_length": 200}
+    lengths = {"min_length": 200, "max_length": 200}
+    env_config = {"marker": str(tmp_path / "marker"), "hangs_in_call": call, **lengths}
     begun = time.monotonic()
     with config(env=HangsWhenReplayed, env_config=env_config, **settings).build_algo() as algo:
         algo.train()

@@ -413,8 +413,8 @@ class FaultToleranceSection(ConfigValues, section="fault_tolerance"):
     env_runner_restore_timeout_s = Setting[float](
         1800.0,
         number(above=0),
-        "how long a runner may take to be made, until the first step that puts its episodes back; "
-        "from then on the limit of sampling holds.",
+        "how long a runner may take to be made, until its episodes are put back; from then on the "
+        "limit of sampling holds.",
         unit="s",
     )
     crash_dir = Setting[str | None](

@@ -332,8 +332,8 @@ class FaultToleranceSection(ConfigValues):
             num_consecutive_env_runner_failures_tolerance: failures of one runner without progress that
                 are tolerated in a row, and in excess of its answers (those that are not kills from
                 outside: this or 8); failures in a row of a single env: this or 10.
-            env_runner_restore_timeout_s: how long a runner may take to be made, until the first step
-                that puts its episodes back; from then on the limit of sampling holds.
+            env_runner_restore_timeout_s: how long a runner may take to be made, until its episodes are
+                put back; from then on the limit of sampling holds.
             crash_dir: directory for files from which requests that failed can be played again
                 (`local-trainer replay-episode`); None keeps none.
             **old_names: old names of these settings.

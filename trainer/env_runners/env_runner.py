@@ -442,6 +442,7 @@ class EnvRunner(Checkpointable, abc.ABC):
         if sync.callbacks is not None:
             self.callbacks.set_state(sync.callbacks)
         if sync.positions is not None:
+            self._player.tick()  # it is made: a reset or step that hangs has the limit of sampling
             for slot, position in zip(self._player.slots, sync.positions, strict=True):
                 if not self._player.put_back(slot, position):
                     self._lost[slot.index] = position.num_steps
