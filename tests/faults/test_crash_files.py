@@ -127,6 +127,30 @@ def test_what_does_not_fail_again_is_handed_out(tmp_path):
     assert sum(map(len, episodes)) == 24
 
 
+class FailsUnlessItReplaces(CountdownEnv):
+    def __init__(self, env_config):
+        super().__init__({"min_length": 6})
+        self._fails = not env_config.recreated_worker
+
+    def step(self, action):
+        if self._fails:
+            raise InjectedFaultError("the first one here")
+        return super().step(action)
+
+
+def test_an_env_plays_again_with_what_it_was_told(tmp_path):
+    """A runner that is made anew for another seed replaces none; one after a failure does."""
+    with config(tmp_path, 1).build_algo() as other:
+        state = other.get_state()
+    with config(tmp_path, 1, env=FailsUnlessItReplaces, seed=4).build_algo() as algo:
+        algo.set_state(state)
+        with pytest.raises(InjectedFaultError):
+            algo.train()
+        (file,) = tmp_path.iterdir()
+        with pytest.raises(InjectedFaultError):
+            algo.replay_episode(file)
+
+
 def test_without_the_setting_nothing_is_kept(tmp_path):
     with config(tmp_path, 0, crash_dir=None).build_algo() as algo:
         train_until_it_fails(algo, InjectedFaultError)

@@ -185,7 +185,7 @@ def record_of(
         "env": spec.env_factory.name,
         "role": spec.role.name,
         "place": {name: getattr(spec, name) for name in _PLACE},
-        "is_recreated": place.num_starts > 1,
+        "is_recreated": place.is_recreated,
         "number": max(0, place.num_starts - 1),
         "positions": [to_plain(position) for position in place.positions],
         "callbacks": place.callbacks,

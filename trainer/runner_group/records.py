@@ -66,6 +66,7 @@ class RunnerRecord:
             so for one.
         is_given_up: it failed and may not be replaced.
         had_runner: a runner was complete here; who comes after it replaces it.
+        is_recreated: what the newest runner here was told: whether it replaces another.
         first_callbacks: state of the callback objects of the first runner made here.
         first_tasks: of the sub-envs of the first runner made here; empty if they have none.
         first_env_states: likewise; empty before it was made.
@@ -92,6 +93,7 @@ class RunnerRecord:
     num_excess_failures: int = 0
     is_given_up: bool = False
     had_runner: bool = False
+    is_recreated: bool = False
     first_callbacks: State | None = None
     first_tasks: tuple[TaskInForce, ...] = ()
     first_env_states: tuple[bytes | None, ...] = ()
@@ -119,6 +121,7 @@ class RunnerRecord:
     def bootstrap(self, policy: PolicySnapshot) -> RunnerBootstrap:
         """Everything that makes this runner as it stood at its last committed answer."""
         table = policy.whole_table
+        self.is_recreated = self.num_restarts > 0 or self.had_runner
         bootstrap = RunnerBootstrap(
             replace(self.spec, table=table),
             Sync(
@@ -128,7 +131,7 @@ class RunnerRecord:
                 self.evaluation,
                 new_modules=self._new_modules(table),
             ),
-            is_recreated=self.num_restarts > 0 or self.had_runner,
+            is_recreated=self.is_recreated,
             number=self.num_starts,
         )
         self.num_starts += 1

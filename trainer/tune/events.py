@@ -153,7 +153,7 @@ class StartTrial:
 
 @dataclass(frozen=True)
 class CountRow:
-    """The row counts: write it to the sinks, call callbacks. The process may make the next one.
+    """The row counts: it goes to the trial's rows and to callbacks. The process may make the next.
 
     Attributes:
         trial: number of the trial.

@@ -1,6 +1,6 @@
 """Lanes: where trials run. Each does what it is told, one thing after the other, and is repaired.
 
-    lane.begin(start)       start a trial's process        -> Started, then a RowMade per row …
+    lane.begin(start)       start a trial's process        -> a RowMade per row …
     lane.count(row)         so many rows are decided       -> further rows are made
     lane.save(row, name)    the state of that row          -> StateSaved
     lane.end()              stop the trial, free the lane
