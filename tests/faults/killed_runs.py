@@ -249,7 +249,10 @@ class KilledRun:
         """What the folders in the checkpoints say of what the run is doing."""
         signs = {}
         for path in sorted(self._checkpoints.glob("*")):
-            folders = [folder.name for folder in sorted(path.glob("files-*"))]
+            try:
+                folders = [folder.name for folder in sorted(path.glob("files-*"))]
+            except FileNotFoundError:  # removed since it was listed, which is what runs do
+                continue
             name = f"{path.name}/{','.join(folders)}"
             if (path / "manifest.json").exists():
                 if len(folders) > 1:
