@@ -88,16 +88,18 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_setup(item):
-    """Lets a test that hangs for 120 s, or for 60 s more, say where.
+    """Lets a test that hangs for 120 s, or for 60 s more, say where; a slow one after an hour.
 
     As pytest's `faulthandler_timeout`, which starts and ends a thread for each test: as much
-    processor time as a fifth of what pytest does for one.
+    processor time as a fifth of what pytest does for one. A test that is busy may crash when it is
+    asked where: frames are read while they change. So a slow one is not asked while it may be.
     """
     now, stash = time.monotonic(), item.config.stash
-    if now - stash.get(_ARMED_AT, -math.inf) > _HANGS_AFTER_S / 2:
-        stash[_ARMED_AT] = now
+    is_slow = item.get_closest_marker("slow") is not None
+    if is_slow or now - stash.get(_ARMED_AT, -math.inf) > _HANGS_AFTER_S / 2:
+        stash[_ARMED_AT] = -math.inf if is_slow else now
         to = stash[fault_handler_stderr_fd_key]
-        faulthandler.dump_traceback_later(1.5 * _HANGS_AFTER_S, file=to)
+        faulthandler.dump_traceback_later(3600.0 if is_slow else 1.5 * _HANGS_AFTER_S, file=to)
 
 
 @pytest.fixture(autouse=True, scope="session")
