@@ -244,7 +244,10 @@ def _describe(target: Path) -> str:
             f"{target} is not a checkpoint but a directory that holds some. "
             f"Pass one of them; the latest is {str(latest)!r}."
         )
-    names = sorted(entry.name for entry in target.iterdir())
+    try:
+        names = sorted(entry.name for entry in target.iterdir())
+    except FileNotFoundError:  # removed meanwhile
+        return _describe(target)
     content = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
     return (
         f"{target} is a directory without {MANIFEST_FILE} (it holds {content}), so it is not a "

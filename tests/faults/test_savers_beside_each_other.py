@@ -156,6 +156,20 @@ def test_keeping_the_newest_of_one_directory_always_leaves_one(tmp_path, count, 
         verify(one)
 
 
+def test_a_directory_that_is_removed_while_it_is_described_does_not_exist(tmp_path, monkeypatch):
+    (tmp_path / "c").mkdir()
+    iterdir = Path.iterdir
+
+    def removed_first(path):
+        if path.name == "c" and path.exists():
+            path.rmdir()
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", removed_first)
+    with pytest.raises(CheckpointNotFoundError, match="does not exist"):
+        read_checkpoint(tmp_path / "c")
+
+
 class Overtaken(FileSystem):
     """Before a save comes to its one step, others save to the same path."""
 
