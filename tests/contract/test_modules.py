@@ -187,6 +187,9 @@ CASES = {
     "LSTM, head": Case(
         RECURRENT, {**_LSTM, **_EMPTY, "head_fcnet_hiddens": [4], "head_fcnet_activation": "tanh"}
     ),
+    "LSTM, free deviation": Case(
+        RECURRENT, {**_LSTM, "vf_share_layers": False, "free_log_std": True}, BOX
+    ),
     "GRU": Case(RECURRENT, {**_GRU, "vf_share_layers": True}),
     "GRU, masks": Case(RECURRENT, {**_GRU, "vf_share_layers": True}, FOUR, MASKED),
     "GRU, images": Case(

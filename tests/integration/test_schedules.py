@@ -40,6 +40,19 @@ def test_the_entropy_coefficient_begins_at_its_first_value():
     assert [each["curr_entropy_coeff"] for each in learners] == [0.1, 0.05, 0.0]
 
 
+def test_the_ratio_is_clipped_less_and_less():
+    """With ε = 0 the policy moves by its first step alone: later ones have no gradient."""
+
+    def moved(clip_param):
+        settings = {"clip_param": clip_param, "num_epochs": 5, "lr": 1e-2, "use_kl_loss": False}
+        with _on_policy(PPOConfig(), **settings, vf_loss_coeff=0.0).build_algo() as algo:
+            return [algo.train()["learners/default_policy/mean_kl_loss"] for _ in range(2)]
+
+    falling, constant = moved([[0, 0.3], [128, 0.0]]), moved(0.3)
+    assert falling[0] == constant[0]
+    assert 0.0 < falling[1] < 0.5 * constant[1]
+
+
 @pytest.mark.parametrize(
     ("config", "rate"),
     [

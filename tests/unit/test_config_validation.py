@@ -82,6 +82,8 @@ def test_cpus_are_no_custom_resource():
         ("lr", [[0, 1e-3], [10, 1e-4], [10, 0]], 1),
         ("lr", [[0, 1e-3], [10]], 1),
         ("entropy_coeff", [[0, 0.1], [10, -0.1]], 0),
+        ("clip_param", 0.0, [[0, 0.2], [1000, 0.0]]),
+        ("clip_param", [[0, 0.2], [1000, -0.1]], 0.2),
         ("lambda_", 1.1, 0.95),
         ("vf_clip_param", -1, math.inf),
         ("rl_module_spec", "Module", RLModuleSpec()),

@@ -31,11 +31,27 @@ def random_rows(count, width, dtype=np.float32):
     return np.random.default_rng(1).standard_normal((count, width)).astype(dtype)
 
 
-def test_free_log_std_does_not_depend_on_the_observation():
-    module = build("box", free_log_std=True)
+MEMORIES = [{}, {"use_lstm": True}, {"use_gru": True}]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_free_log_std_does_not_depend_on_the_observation(memory):
+    module = build("box", free_log_std=True, **memory)
     module.parameters.views["pi/log_std"][:] = [0.5, -1.0]
     inputs = module.forward_inference({"obs": random_rows(3, 3)})["action_dist_inputs"]
     assert inputs[:, 2:].tolist() == [[0.5, -1.0]] * 3
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_free_log_std_begins_where_it_is_told_to(memory):
+    module = build("box", free_log_std=True, log_std_init=-1.5, **memory)
+    assert module.parameters.views["pi/log_std"].tolist() == [-1.5, -1.5]
+
+
+@pytest.mark.parametrize("wrong", [{"log_std_init": -1.5}, {"log_std_init": "0"}])
+def test_a_first_log_std_is_a_number_and_of_a_free_one(wrong):
+    with pytest.raises(ConfigError, match="log_std_init="):
+        build("box", **wrong)
 
 
 def test_first_policy_is_almost_uniform_and_first_values_are_not_zero():
@@ -54,9 +70,10 @@ def test_values_are_a_copy():
     assert first.tobytes() == kept.tobytes()
 
 
-def test_free_log_std_needs_box_actions():
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_free_log_std_needs_box_actions(memory):
     with pytest.raises(ConfigError, match="free_log_std"):
-        build("discrete", free_log_std=True)
+        build("discrete", free_log_std=True, **memory)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainer.nn import Parameters
-from trainer.nn.layers import INITIALIZERS, columns_with_ones
+from trainer.nn.layers import AS_THE_NETWORK, LayerDraw, TensorDraw, columns_with_ones
 from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS
 
 K, H, T, B = 3, 4, 5, 2
@@ -19,7 +19,7 @@ def made(kind, *, dtype=np.float64, width=H):
     parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width), dtype=dtype)
     layer = kind(parameters, parameters.zeros_like(), name="rnn")
     rng = np.random.default_rng(3)
-    layer.initialize(rng, initializer=INITIALIZERS["orthogonal"])
+    layer.initialize(rng)
     parameters.flat[:] += 0.3 * rng.standard_normal(parameters.num_parameters)
     return layer, parameters
 
@@ -85,10 +85,34 @@ def test_step_gives_a_row_the_same_bits_in_any_batch(kind, width):
             assert state_alone[name].tobytes() == after[name][part].tobytes()
 
 
-def test_forget_gates_begin_open_unless_biases_are_drawn():
-    parameters = Parameters(LSTM.shapes("rnn", num_inputs=K, width=H))
-    layer = LSTM(parameters, parameters.zeros_like(), name="rnn")
-    layer.initialize(np.random.default_rng(0), initializer=INITIALIZERS["orthogonal"])
-    biases = parameters.views["rnn/bias"]
-    assert (biases[H : 2 * H] == 1.0).all()
-    assert biases.sum() == H
+def first_weights(kind, draw=AS_THE_NETWORK, width=512):
+    parameters = Parameters(kind.shapes("rnn", num_inputs=K, width=width))
+    layer = kind(parameters, parameters.zeros_like(), name="rnn", draw=draw)
+    layer.initialize(np.random.default_rng(0))
+    return parameters.views
+
+
+@pytest.mark.parametrize("kind", RECURRENT_LAYERS.values())
+def test_first_weights_are_those_of_torch(kind):
+    """U(-1/√H, 1/√H) each; a bias is the sum of two, but in the GRU's new gate, which has both."""
+    width = 512
+    bound = width**-0.5
+    views = first_weights(kind, width=width)
+    alone = [views["rnn/kernel"], views["rnn/recurrent"]]
+    bias = views["rnn/bias"]
+    if kind is GRU:
+        alone += [bias[2 * width :], views["rnn/recurrent_bias"]]
+        bias = bias[: 2 * width]
+    for tensor in alone:
+        assert 0.97 * bound < np.abs(tensor).max() <= bound
+        assert np.isclose(tensor.var(), bound**2 / 3, rtol=0.1)
+    assert bound < np.abs(bias).max() <= 2 * bound
+    assert np.isclose(bias.var(), 2 * bound**2 / 3, rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", RECURRENT_LAYERS.values())
+def test_what_a_model_config_says_of_kernels_and_biases_replaces_them(kind):
+    kernel, bias = (TensorDraw(lambda _, out, value: out.fill(value), {"value": v}) for v in (1, 0))
+    views = first_weights(kind, LayerDraw(kernel=kernel, bias=bias))
+    for name, tensor in views.items():
+        assert (tensor == (0.0 if "bias" in name else 1.0)).all()

@@ -49,7 +49,7 @@ def is_schedule(value: Any) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def schedule(minimum: float | None = None) -> Check:
+def schedule(minimum: float | None = None, *, above: float | None = None) -> Check:
     """A number, or a piecewise linear schedule over env steps.
 
     A schedule is a list `[[env_steps, value], ...]` of at least two pairs whose first entry is at 0
@@ -57,13 +57,14 @@ def schedule(minimum: float | None = None) -> Check:
 
     Args:
         minimum: the smallest value allowed, for the number and for every entry.
+        above: instead, a number must be greater, and the entries of a schedule may come down to it.
     """
-    constant = number(minimum)
+    constant, entry = number(minimum, above=above), number(minimum if above is None else above)
 
     def accepts(value: Any) -> bool:
         if constant.accepts(value):
             return True
-        return is_schedule(value) and _is_ascending(value, constant)
+        return is_schedule(value) and _is_ascending(value, entry)
 
     return Check(
         f"{constant.expected}, or a schedule [[env_steps, value], ...] of at least two pairs "
@@ -72,14 +73,14 @@ def schedule(minimum: float | None = None) -> Check:
     )
 
 
-def _is_ascending(pairs: Sequence[Any], constant: Check) -> bool:
+def _is_ascending(pairs: Sequence[Any], entry: Check) -> bool:
     steps = number(0)
     if len(pairs) < 2:
         return False
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             return False
-        if not steps.accepts(pair[0]) or not constant.accepts(pair[1]):
+        if not steps.accepts(pair[0]) or not entry.accepts(pair[1]):
             return False
     starts_at_zero = float(pairs[0][0]) == 0.0
     return starts_at_zero and all(

@@ -21,15 +21,15 @@ from trainer.modules.model_config import (
     NetworkPlan,
     Trunk,
     observation_plan,
+    policy_distribution,
+    policy_width,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.rl_module import RLModule, check_gradient
-from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     INITIALIZERS,
     MLP,
     ActionDistribution,
-    DiagGaussian,
     ImageNetwork,
     acting_forward,
 )
@@ -55,8 +55,8 @@ class ActorCriticModule(RLModule):
 
     Apart (`vf_share_layers=False`): "pi" and "vf" each read the observation. Shared: both read the
     last hidden layer of "encoder". With `free_log_std` the log standard deviations are the tensor
-    "pi/log_std" [A], 0 at first, and the policy network gives only the means. Images go through
-    convolutions first: those of "encoder", or one set for "pi" and one for "vf".
+    "pi/log_std" [A], `log_std_init` at first, and the policy network gives only the means. Images
+    go through convolutions first: those of "encoder", or one set for "pi" and one for "vf".
 
     Attributes:
         has_value_network: whether there is a "vf" (`PolicyModule` has none).
@@ -73,16 +73,7 @@ class ActorCriticModule(RLModule):
                 f"{type(self).__name__}, which has no memory. Derive it from RecurrentModule or "
                 "StatefulRLModule, or leave the setting out."
             )
-        distribution = distribution_for(
-            self.action_space, log_std_clip=self._config.log_std_clip_param
-        )
-        if self._config.free_log_std and not isinstance(distribution, DiagGaussian):
-            raise ConfigError(
-                "`free_log_std=True` needs Box actions, whose distribution has a standard "
-                f"deviation; the action space is {self.action_space}. Leave it out of the "
-                "`model_config`."
-            )
-        return distribution
+        return policy_distribution(self._config, self.action_space)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Tensors `<network>/<layer number>/kernel` and `.../bias`, and "pi/log_std" if free.
@@ -121,6 +112,8 @@ class ActorCriticModule(RLModule):
         self._pi.initialize(rng, initializer=initializer, gain=POLICY_HEAD_GAIN)
         if self._vf is not None:
             self._vf.initialize(rng, initializer=initializer, gain=VALUE_HEAD_GAIN)
+        if self._log_std is not None:
+            self._log_std[...] = self._config.log_std_init
 
     def forward_acting(self, obs: Array) -> Array:
         outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
@@ -230,10 +223,7 @@ class ActorCriticModule(RLModule):
         if not config.vf_share_layers:
             before, image = [*body.layers], body.image
             encoder = NetworkPlan("encoder", self.obs_size, [])
-        num_outputs = self.action_distribution.num_inputs
-        if config.free_log_std:
-            num_outputs = self.action_distribution.noise_width
-        widths = {"pi": num_outputs, "vf": 1}
+        widths = {"pi": policy_width(config, self.action_distribution), "vf": 1}
         self._plans = {"encoder": encoder}
         for name, width in widths.items():
             layers = [*before, *config.head_layers(), config.last_layer(width)]

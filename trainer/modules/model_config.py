@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+import gymnasium as gym
 import numpy as np
 
 from trainer.errors import ConfigError, UnknownSettingError, UnsupportedSpaceError
 from trainer.modules.rl_module import RLModule
+from trainer.modules.spaces import distribution_for
 from trainer.nn import (
     ACTIVATIONS,
     BIAS_RULES,
@@ -18,7 +20,9 @@ from trainer.nn import (
     KERNEL_RULES,
     MLP,
     PADDINGS,
+    ActionDistribution,
     ConvolutionSpec,
+    DiagGaussian,
     ImageNetwork,
     ImageSpec,
     LayerDraw,
@@ -64,6 +68,7 @@ class DefaultModelConfig:
             default is True; PPO sets it to False.
         free_log_std: for Box actions: log standard deviations are parameters of their own instead
             of outputs that depend on the observation.
+        log_std_init: ours. With `free_log_std`, what they begin with; 0 is a deviation of 1.
         log_std_clip_param: for Box actions: the log standard deviation stays within ± this, > 0.
         initializer: how weights are drawn, a name in `trainer.nn.INITIALIZERS`.
         fcnet_kernel_initializer: how the kernels of the `fcnet_hiddens` layers are drawn: a name of
@@ -104,6 +109,7 @@ class DefaultModelConfig:
     head_fcnet_activation: str | None = "relu"
     vf_share_layers: bool = True
     free_log_std: bool = False
+    log_std_init: float = 0.0
     log_std_clip_param: float = 20.0
     initializer: str = "orthogonal"
     fcnet_kernel_initializer: Any = None
@@ -141,6 +147,12 @@ class DefaultModelConfig:
         ]
         if not number(above=0, infinite=True).accepts(self.log_std_clip_param):
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
+        if not number().accepts(self.log_std_init):
+            problems.append(f"`log_std_init={self.log_std_init!r}` must be a finite number")
+        elif self.log_std_init and not self.free_log_std:
+            problems.append(
+                f"`log_std_init={self.log_std_init!r}` is of `free_log_std=True`, which is not set"
+            )
         if not optional(boolean()).accepts(self.conv_channels_first):
             problems.append(
                 f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
@@ -273,6 +285,28 @@ class DefaultModelConfig:
             for name, choices in allowed.items()
             if not one_of(*choices).accepts(getattr(self, name))
         ]
+
+
+def policy_distribution(
+    config: DefaultModelConfig, action_space: gym.Space[Any]
+) -> ActionDistribution:
+    """The distribution that fits the action space, with the configured limit of log_std.
+
+    Raises:
+        ConfigError: `free_log_std` of a distribution that has no standard deviation.
+    """
+    distribution = distribution_for(action_space, log_std_clip=config.log_std_clip_param)
+    if config.free_log_std and not isinstance(distribution, DiagGaussian):
+        raise ConfigError(
+            "`free_log_std=True` needs Box actions, whose distribution has a standard deviation; "
+            f"the action space is {action_space}. Leave it out of the `model_config`."
+        )
+    return distribution
+
+
+def policy_width(config: DefaultModelConfig, distribution: ActionDistribution) -> int:
+    """The numbers that a policy network gives: all inputs of the distribution, or means alone."""
+    return distribution.noise_width if config.free_log_std else distribution.num_inputs
 
 
 def refuse_memory(config: DefaultModelConfig) -> None:

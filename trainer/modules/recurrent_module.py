@@ -23,15 +23,17 @@ from trainer.episodes.episode_columns import (
     STATE_OUT,
     VF_PREDS,
 )
-from trainer.errors import ConfigError, ModuleError
+from trainer.errors import ModuleError
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
     Trunk,
     observation_plan,
+    policy_distribution,
+    policy_width,
 )
-from trainer.modules.spaces import distribution_for, observation_size
+from trainer.modules.spaces import observation_size
 from trainer.nn import (
     INITIALIZERS,
     ActionDistribution,
@@ -106,7 +108,7 @@ class Tower:
     def initialize(self, rng: np.random.Generator, initializer: Initializer) -> None:
         """Draws all weights."""
         self._body.initialize(rng, initializer)
-        self.layer.initialize(rng, initializer=initializer)
+        self.layer.initialize(rng)
 
     def act(
         self, rows: Array, previous: Array | None, state: Mapping[str, Array]
@@ -152,15 +154,13 @@ class RecurrentModule(StatefulRLModule):
     def make_action_distribution(self) -> ActionDistribution:
         """The distribution that fits the action space, with the configured limit of log_std."""
         self._config = DefaultModelConfig.from_setting(self.model_config)
-        if self._config.free_log_std:
-            raise ConfigError(
-                "`free_log_std=True`: networks with memory give the standard deviation for each "
-                "step. Leave it out of the `model_config`."
-            )
-        return distribution_for(self.action_space, log_std_clip=self._config.log_std_clip_param)
+        return policy_distribution(self._config, self.action_space)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Tensors of towers, `<tower>/<layer>/...` and `<tower>/memory/...`; "pi/...", "vf/..."."""
+        """Tensors of towers, `<tower>/<layer>/...` and `<tower>/memory/...`; "pi/...", "vf/...".
+
+        With `free_log_std` also "pi/log_std", as in `ActorCriticModule`.
+        """
         config = self._config
         previous = observation_size(self.action_space) if config.lstm_use_prev_action else 0
         self._num_previous = previous + bool(config.lstm_use_prev_reward)
@@ -170,7 +170,7 @@ class RecurrentModule(StatefulRLModule):
         for name in names:
             body = observation_plan(name, self, config)
             self._plans[name] = TowerPlan(name, body, config, num_previous=self._num_previous)
-        widths = {"pi": self.action_distribution.num_inputs, "vf": 1}
+        widths = {"pi": policy_width(config, self.action_distribution), "vf": 1}
         if not self.has_value_network:
             del widths["vf"]
         self._heads = {}
@@ -184,6 +184,8 @@ class RecurrentModule(StatefulRLModule):
             shapes |= tower.shapes()
         for head in self._heads.values():
             shapes |= head.shapes()
+        if config.free_log_std:
+            shapes["pi/log_std"] = (self.action_distribution.noise_width,)
         return shapes
 
     def setup(self) -> None:
@@ -198,6 +200,7 @@ class RecurrentModule(StatefulRLModule):
             if name != "vf" or not self.inference_only
         }
         self._acting_head = acting_forward(self._networks["pi"])
+        self._log_std = self.parameters.views.get("pi/log_std")
         self._shape = (0, 0)
 
     def initialize(self, rng: np.random.Generator) -> None:
@@ -208,6 +211,8 @@ class RecurrentModule(StatefulRLModule):
         head_gains = {"pi": POLICY_HEAD_GAIN, "vf": VALUE_HEAD_GAIN}
         for name, network in self._networks.items():
             network.initialize(rng, initializer=initializer, gain=head_gains[name])
+        if self._log_std is not None:
+            self._log_std[...] = self._config.log_std_init
 
     def get_initial_state(self) -> dict[str, Any]:
         """Zeros; see the class for their names."""
@@ -244,8 +249,14 @@ class RecurrentModule(StatefulRLModule):
         outputs, states = {}, {}
         for name, tower in self._towers.items():
             outputs[name], states[name] = tower.act(rows, previous, self._state_of(state, name))
-        inputs = self._acting_head(outputs[self._tower_of["pi"]])
+        inputs = self._with_log_std(self._acting_head(outputs[self._tower_of["pi"]]))
         return {ACTION_DIST_INPUTS: inputs, STATE_OUT: self._by_tower(states)}
+
+    def _with_log_std(self, outputs: Array) -> Array:
+        """The inputs of the distribution, of what the policy network gave, [..., K]."""
+        if self._log_std is None:
+            return outputs
+        return np.concatenate([outputs, np.broadcast_to(self._log_std, outputs.shape)], axis=-1)
 
     def forward_sequences(self, batch: Mapping[str, Any]) -> dict[str, Array]:
         obs, state = batch[OBS], batch[STATE_IN]
@@ -261,11 +272,16 @@ class RecurrentModule(StatefulRLModule):
         for name, network in self._networks.items():
             column = network.forward(outputs[self._tower_of[name]])[:-1]
             found[name] = column.reshape(len(column), *self._shape[::-1]).transpose(2, 1, 0)
-        given = {ACTION_DIST_INPUTS: found["pi"]}
+        given = {ACTION_DIST_INPUTS: self._with_log_std(found["pi"])}
         return given if "vf" not in found else {**given, VF_PREDS: found["vf"][:, :, 0]}
 
     def backward_sequences(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
         gradients = {"pi": d_action_dist_inputs, "vf": d_vf_preds[:, :, None]}
+        if self._log_std is not None:
+            width = len(self._log_std)
+            of_log_std = d_action_dist_inputs[:, :, width:]
+            np.add.reduce(of_log_std, axis=(0, 1), out=self.gradients.views["pi/log_std"])
+            gradients["pi"] = d_action_dist_inputs[:, :, :width]
         of_towers: dict[str, Array] = {}
         for name, network in self._networks.items():
             d_inputs = np.empty(

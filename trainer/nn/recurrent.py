@@ -11,6 +11,7 @@ weights of one fit the other.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,7 +21,6 @@ import numpy as np
 
 from trainer.nn.layers import (
     AS_THE_NETWORK,
-    Initializer,
     LayerDraw,
     columns_with_ones,
     matmul_rows,
@@ -32,9 +32,6 @@ from trainer.types import Array
 
 RecurrentState = Mapping[str, Array]
 """The state of a layer by name, [B, H] each."""
-
-GATE_GAIN: Final = 1.0
-"""Gain of the kernels: gates saturate where their inputs are large."""
 
 
 class RecurrentLayer(ABC):
@@ -91,21 +88,25 @@ class RecurrentLayer(ABC):
             f"{name}/recurrent": (width, gates),
         }
 
-    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
-        """Draws the weights of each gate as those of a layer of its own.
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draws all weights from U(-1/√H, 1/√H), as `torch.nn.LSTM` and `torch.nn.GRU` do.
 
-        With "orthogonal", the state's part of a gate keeps lengths, so that neither states nor
-        gradients vanish over a few steps (Saxe et al. 2014, section 3).
+        Each gate has two biases there, which are drawn and added up. What a `model_config` says of
+        kernels or biases replaces that, gate by gate.
         """
-        no_bias = np.zeros(self.width)
+        bound = 1.0 / math.sqrt(self.width)
+        for tensor in (self.weights, self.recurrent):
+            tensor[...] = rng.uniform(-bound, bound, tensor.shape)
+        self._add_second_bias(rng.uniform(-bound, bound, (self.weights.shape[1],)))
         for gate in range(self.num_gates):
-            columns = slice(gate * self.width, (gate + 1) * self.width)
-            part = self.weights[:, columns]
-            self._draw.after(initializer, rng, weights=part, gain=GATE_GAIN)
-            kernel = self.recurrent[:, columns]
-            initializer(rng, kernel=kernel, bias=no_bias, gain=GATE_GAIN)
             if self._draw.kernel is not None:
-                self._draw.kernel(rng, kernel)
+                self._draw.kernel(rng, self._gate(self.weights[:-1], gate))
+                self._draw.kernel(rng, self._gate(self.recurrent, gate))
+            if self._draw.bias is not None:
+                self._draw.bias(rng, self._gate(self.weights[-1], gate))
+
+    def _add_second_bias(self, drawn: Array) -> None:
+        self.weights[-1] += drawn
 
     def initial_state(self) -> dict[str, Array]:
         """The state before the first step: zeros [H] by name."""
@@ -230,18 +231,11 @@ class LSTM(RecurrentLayer):
         g = tanh(x W_g + b_g + h R_g)     o = σ(x W_o + b_o + h R_o)
         c' = f ⊙ c + i ⊙ g                h' = o ⊙ tanh(c')
 
-    Gates stand as i, f, g, o. Biases of the forget gate begin at 1, so that a cell keeps what it
-    holds at first (Jozefowicz et al. 2015, section 4).
+    Gates stand as i, f, g, o.
     """
 
     state_names = ("h", "c")
     num_gates = 4
-
-    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
-        """See `RecurrentLayer.initialize`; the bias of the forget gate is 1 unless it is drawn."""
-        super().initialize(rng, initializer=initializer)
-        if self._draw.bias is None:
-            self._gate(self.weights[-1], 1)[...] = 1.0
 
     def _allocate_others(self, num_steps: int, count: int) -> None:
         self._cells: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
@@ -333,12 +327,17 @@ class GRU(RecurrentLayer):
         shapes = super().shapes(name, num_inputs=num_inputs, width=width)
         return {**shapes, f"{name}/recurrent_bias": (width,)}
 
-    def initialize(self, rng: np.random.Generator, *, initializer: Initializer) -> None:
-        """See `RecurrentLayer.initialize`; b_m is 0 unless biases are drawn."""
-        super().initialize(rng, initializer=initializer)
-        self._recurrent_bias[...] = 0.0
+    def initialize(self, rng: np.random.Generator) -> None:
+        """See `RecurrentLayer.initialize`; b_m is the second bias of n."""
+        super().initialize(rng)
         if self._draw.bias is not None:
             self._draw.bias(rng, self._recurrent_bias)
+
+    def _add_second_bias(self, drawn: Array) -> None:
+        own = self._gate(drawn, 2)
+        self._recurrent_bias[...] = own
+        own[...] = 0.0
+        super()._add_second_bias(drawn)
 
     def _allocate_others(self, num_steps: int, count: int) -> None:
         self._products: Array = np.empty((num_steps, count, self.width), self._dtype)

@@ -66,7 +66,7 @@ class PPOCoefficients:
     """The weights of the loss's parts in one update.
 
     Attributes:
-        clip_param: ε, > 0.
+        clip_param: ε, ≥ 0.
         vf_clip_param: c, > 0; infinity switches the limit off.
         vf_loss_coeff: c_v, ≥ 0; 0 without a critic.
         entropy_coeff: c_h, ≥ 0.
@@ -213,7 +213,7 @@ class PPOSettings(LearnerSettings):
     kl_target: float
     vf_loss_coeff: float
     entropy_coeff: ScheduleSetting
-    clip_param: float
+    clip_param: ScheduleSetting
     vf_clip_param: float | None
 
 
@@ -242,6 +242,7 @@ class PPOLearner(EpisodeLearner):
         )
         self.kl_coeff = float(settings.kl_coeff) if settings.use_kl_loss else 0.0
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
+        self._clip_param = Schedule.from_setting(settings.clip_param, name="clip_param")
 
     def learn(
         self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
@@ -329,7 +330,7 @@ class PPOLearner(EpisodeLearner):
         settings = self.settings
         limit = settings.vf_clip_param
         return PPOCoefficients(
-            clip_param=settings.clip_param,
+            clip_param=self._clip_param.value_at(num_env_steps),
             vf_clip_param=math.inf if limit is None else limit,
             vf_loss_coeff=settings.vf_loss_coeff if settings.use_critic else 0.0,
             entropy_coeff=self._entropy_coeff.value_at(num_env_steps),

@@ -51,10 +51,11 @@ class PPOTrainingSection(ConfigValues, section="training"):
         "the coefficient of the entropy bonus: a number, or a schedule `[[env_steps, value], ...]` "
         "starting at 0.",
     )
-    clip_param = Setting[float](
+    clip_param = Setting[GivenSchedule](
         0.3,
-        number(above=0),
-        "ε, how far the probability ratio may move: to [1 - ε, 1 + ε].",
+        schedule(above=0),
+        "ε, how far the probability ratio may move: to [1 - ε, 1 + ε]; a number > 0, or a schedule "
+        "as of `entropy_coeff`.",
     )
     vf_clip_param = Setting[float | None](
         10.0,

@@ -16,7 +16,7 @@ class PPOTrainingSection(ConfigValues):
     kl_target: Setting[float]
     vf_loss_coeff: Setting[float]
     entropy_coeff: Setting[float | list[list[float]]]
-    clip_param: Setting[float]
+    clip_param: Setting[float | list[list[float]]]
     vf_clip_param: Setting[float | None]
     def training(
         self,
@@ -29,7 +29,7 @@ class PPOTrainingSection(ConfigValues):
         kl_target: float | ToBeDrawn = 0.01,
         vf_loss_coeff: float | ToBeDrawn = 1.0,
         entropy_coeff: float | list[list[float]] | ToBeDrawn = 0.0,
-        clip_param: float | ToBeDrawn = 0.3,
+        clip_param: float | list[list[float]] | ToBeDrawn = 0.3,
         vf_clip_param: float | None | ToBeDrawn = 10.0,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 5e-05,
@@ -61,7 +61,8 @@ class PPOTrainingSection(ConfigValues):
             vf_loss_coeff: the coefficient of the value loss.
             entropy_coeff: the coefficient of the entropy bonus: a number, or a schedule `[[env_steps,
                 value], ...]` starting at 0.
-            clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε].
+            clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε]; a number > 0, or a
+                schedule as of `entropy_coeff`.
             vf_clip_param: bound of the squared value error; None and infinity do not clip.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
