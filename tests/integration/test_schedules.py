@@ -1,4 +1,7 @@
-"""Schedules of learning: read at the env steps that were sampled before an update, as in RLlib."""
+"""Settings of learning steps.
+
+Schedules are read at the env steps that were sampled before an update, as in RLlib.
+"""
 
 import pytest
 
@@ -77,3 +80,32 @@ def test_learning_from_replay_begins_at_the_first_value(config, rate):
             algo.train()
             weights.append(_weights(algo))
     assert weights[0] != weights[1] == weights[2]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        _on_policy(PPOConfig(), minibatch_size=128, num_epochs=1),
+        _on_policy(PGConfig()),
+        DQNConfig().environment(CountdownEnv),
+        SACConfig().environment(ContinuousEnv),
+    ],
+    ids=["PPO", "PG", "DQN", "SAC"],
+)
+def test_a_large_epsilon_makes_adams_steps_small(config):
+    """Adam's first step is lr · g / (|g| + ε): of size lr, or of size lr · g / ε."""
+    config.env_runners(num_env_runners=0)
+    if not isinstance(config, PPOConfig | PGConfig):
+        config.training(
+            train_batch_size=8,
+            num_steps_sampled_before_learning_starts=0,
+            model={"fcnet_hiddens": [4]},
+        ).reporting(min_sample_timesteps_per_iteration=1)
+
+    def moved(epsilon):
+        with config.copy(copy_frozen=False).training(adam_epsilon=epsilon).build_algo() as algo:
+            before = algo.get_module().parameters.flat.copy()
+            algo.train()
+            return abs(algo.get_module().parameters.flat - before).max()
+
+    assert moved(1e6) < 1e-3 * moved(1e-8)

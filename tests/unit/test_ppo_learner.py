@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
-from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
+from trainer.algorithms.ppo import ppo
+from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings, ppo_loss
 from trainer.connectors import Normalization, ObservationEncoder, ObservationNormalizer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
@@ -110,6 +111,26 @@ def test_updates_raise_the_probability_of_good_actions(actions):
         episodes = sample(subject.module, seed=number, chunks=20)
         subject.update(episodes, num_env_steps_sampled_before=200 * number)
     assert mean_reward() > before + 0.25
+
+
+@pytest.mark.parametrize(
+    ("over", "sizes", "is_standard"),
+    [("batch", [40], True), ("minibatch", [20, 20], True), (None, [40], False)],
+)
+def test_advantages_have_mean_0_and_deviation_1_over(over, sizes, is_standard, monkeypatch):
+    seen = []
+
+    def spy(targets, **others):
+        seen.append(targets.advantages)
+        return ppo_loss(targets, **others)
+
+    monkeypatch.setattr(ppo, "ppo_loss", spy)
+    subject = learner(standardize_advantages=over, minibatch_size=sizes[0], num_epochs=1)
+    train(subject, range(1))
+    assert [len(advantages) for advantages in seen] == sizes
+    for advantages in seen:
+        found = advantages.mean(), advantages.std()
+        assert np.allclose(found, (0.0, 1.0), atol=1e-5) is is_standard
 
 
 def test_values_approach_the_returns():

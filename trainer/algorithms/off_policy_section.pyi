@@ -29,6 +29,7 @@ class OffPolicyTrainingSection(ConfigValues):
         lr: float | list[list[float]] | ToBeDrawn = 0.001,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-08,
         train_batch_size: int | ToBeDrawn = 32,
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
@@ -63,6 +64,8 @@ class OffPolicyTrainingSection(ConfigValues):
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.

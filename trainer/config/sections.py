@@ -533,6 +533,12 @@ class TrainingSection(ConfigValues, section="training"):
         '"value" clips each number, "norm" each array by its norm, "global_norm" all by their '
         "norm.",
     )
+    adam_epsilon = Setting[float](
+        1e-08,
+        number(above=0),
+        "Adam's ε, which keeps its steps finite; larger ones make steps with small gradients "
+        "smaller.",
+    )
     train_batch_size = Setting(
         32,
         integer(1),

@@ -429,6 +429,7 @@ class TrainingSection(ConfigValues):
     lr: Setting[float | list[list[float]]]
     grad_clip: Setting[float | None]
     grad_clip_by: Setting[str]
+    adam_epsilon: Setting[float]
     train_batch_size: Setting[int]
     num_epochs: Setting[int]
     minibatch_size: Setting[int | None]
@@ -442,6 +443,7 @@ class TrainingSection(ConfigValues):
         lr: float | list[list[float]] | ToBeDrawn = 0.001,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-08,
         train_batch_size: int | ToBeDrawn = 32,
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
@@ -463,6 +465,8 @@ class TrainingSection(ConfigValues):
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.

@@ -538,6 +538,8 @@ NAMES_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
         "num_envs": "num_envs_per_env_runner",
         "clip_range": "clip_param",
         "clip_coef": "clip_param",
+        "normalize_advantage": "standardize_advantages",
+        "norm_adv": "standardize_advantages",
         "clip_range_vf": "vf_clip_param",
         "ent_coef": "entropy_coeff",
         "vf_coef": "vf_loss_coeff",

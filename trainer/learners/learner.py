@@ -50,11 +50,7 @@ _Settings = TypeVar("_Settings", bound="LearnerSettings")
 class LearnerSettings:
     """The settings of a config that every learner reads, by their names.
 
-    Meanings, defaults and checks are those of the config class, and stand nowhere else. A default
-    here is a value that a config has no setting for.
-
-    Attributes:
-        adam_epsilon: Adam's epsilon, > 0; a setting of DQN.
+    Meanings, defaults and checks are those of the config class, and stand nowhere else.
     """
 
     gamma: float
@@ -64,7 +60,7 @@ class LearnerSettings:
     shuffle_batch_per_epoch: bool
     grad_clip: float | None
     grad_clip_by: str
-    adam_epsilon: float = 1e-8
+    adam_epsilon: float
 
     @classmethod
     def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:

@@ -47,8 +47,3 @@ class DQNTrainingSection(ConfigValues, section="training"):
         one_of("huber", "mse"),
         '"huber" or "mse".',
     )
-    adam_epsilon = Setting[float](
-        1e-08,
-        number(above=0),
-        "keeps Adam's steps finite.",
-    )

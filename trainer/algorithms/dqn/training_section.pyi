@@ -15,7 +15,6 @@ class DQNTrainingSection(ConfigValues):
     v_max: Setting[float]
     epsilon: Setting[float | list[list[float]]]
     td_error_loss_fn: Setting[str]
-    adam_epsilon: Setting[float]
     def training(
         self,
         *,
@@ -26,7 +25,6 @@ class DQNTrainingSection(ConfigValues):
         v_max: float | ToBeDrawn = 10.0,
         epsilon: float | list[list[float]] | ToBeDrawn = ...,
         td_error_loss_fn: str | ToBeDrawn = 'huber',
-        adam_epsilon: float | ToBeDrawn = 1e-08,
         replay_buffer_config: dict[str, Any] | ToBeDrawn = ...,
         num_steps_sampled_before_learning_starts: int | ToBeDrawn = 1000,
         training_intensity: float | None | ToBeDrawn = None,
@@ -38,6 +36,7 @@ class DQNTrainingSection(ConfigValues):
         lr: float | list[list[float]] | ToBeDrawn = 0.0005,
         grad_clip: float | None | ToBeDrawn = 40.0,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-08,
         train_batch_size: int | ToBeDrawn = 32,
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
@@ -63,7 +62,6 @@ class DQNTrainingSection(ConfigValues):
             epsilon: how often actions are random: a number, or a schedule `[[env_steps, value], ...]`
                 starting at 0. An `exploration_config` with a type replaces it.
             td_error_loss_fn: "huber" or "mse".
-            adam_epsilon: keeps Adam's steps finite.
             replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
                 such as `capacity`; merged into what is there.
             num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
@@ -82,6 +80,8 @@ class DQNTrainingSection(ConfigValues):
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.

@@ -208,6 +208,7 @@ class PPOSettings(LearnerSettings):
     lambda_: float
     use_critic: bool
     use_gae: bool
+    standardize_advantages: str | None
     use_kl_loss: bool
     kl_coeff: float
     kl_target: float
@@ -313,7 +314,9 @@ class PPOLearner(EpisodeLearner):
 
     def training_rows(self, columns: Columns, estimate: AdvantageEstimate) -> dict[str, Array]:
         """The columns that minibatches are made of, [B, ...] each."""
-        distribution = self.module.action_distribution
+        distribution, advantages = self.module.action_distribution, estimate.advantages
+        if self.settings.standardize_advantages == "batch":
+            advantages = standardize(advantages)
         return {
             **columns.extras,
             **self.batching.state_rows(columns),
@@ -321,7 +324,7 @@ class PPOLearner(EpisodeLearner):
             ACTIONS: columns.actions,
             ACTION_LOGP: columns.action_logp,
             ACTION_DIST_INPUTS: distribution.canonical(columns.action_dist_inputs),
-            ADVANTAGES: standardize(estimate.advantages).astype(np.float32),
+            ADVANTAGES: advantages.astype(np.float32),
             VALUE_TARGETS: estimate.value_targets.astype(np.float32),
         }
 
@@ -350,9 +353,10 @@ class PPOLearner(EpisodeLearner):
             minibatch[ACTIONS],
             reference=minibatch[ACTION_DIST_INPUTS],
         )
-        targets = PPOTargets(
-            minibatch[ACTION_LOGP], minibatch[ADVANTAGES], minibatch[VALUE_TARGETS]
-        )
+        advantages = minibatch[ADVANTAGES]
+        if self.settings.standardize_advantages == "minibatch":
+            advantages = standardize(advantages)
+        targets = PPOTargets(minibatch[ACTION_LOGP], advantages, minibatch[VALUE_TARGETS])
         loss = ppo_loss(targets, terms=terms, values=outputs[VF_PREDS], coefficients=coefficients)
         self.module.backward(
             d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds

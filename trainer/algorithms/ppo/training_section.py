@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import GivenSchedule, Setting, schedule
-from trainer_toolkit.checks import boolean, number, optional
+from trainer_toolkit.checks import boolean, number, one_of, optional
 
 
 class PPOTrainingSection(ConfigValues, section="training"):
@@ -24,6 +24,12 @@ class PPOTrainingSection(ConfigValues, section="training"):
         1.0,
         number(0, maximum=1),
         "the decay λ of that estimate, in [0, 1].",
+    )
+    standardize_advantages = Setting[str | None](
+        "batch",
+        optional(one_of("batch", "minibatch")),
+        'give advantages the mean 0 and the deviation 1: over the "batch", or over each '
+        '"minibatch", as Stable-Baselines3 and CleanRL do; None leaves them as they are.',
     )
     use_kl_loss = Setting(
         True,

@@ -11,6 +11,7 @@ class PPOTrainingSection(ConfigValues):
     use_critic: Setting[bool]
     use_gae: Setting[bool]
     lambda_: Setting[float]
+    standardize_advantages: Setting[str | None]
     use_kl_loss: Setting[bool]
     kl_coeff: Setting[float]
     kl_target: Setting[float]
@@ -24,6 +25,7 @@ class PPOTrainingSection(ConfigValues):
         use_critic: bool | ToBeDrawn = True,
         use_gae: bool | ToBeDrawn = True,
         lambda_: float | ToBeDrawn = 1.0,
+        standardize_advantages: str | None | ToBeDrawn = 'batch',
         use_kl_loss: bool | ToBeDrawn = True,
         kl_coeff: float | ToBeDrawn = 0.2,
         kl_target: float | ToBeDrawn = 0.01,
@@ -35,6 +37,7 @@ class PPOTrainingSection(ConfigValues):
         lr: float | list[list[float]] | ToBeDrawn = 5e-05,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-08,
         train_batch_size: int | ToBeDrawn = 4000,
         num_epochs: int | ToBeDrawn = 30,
         minibatch_size: int | None | ToBeDrawn = 128,
@@ -55,6 +58,9 @@ class PPOTrainingSection(ConfigValues):
             use_critic: learn a value function; False leaves its loss out.
             use_gae: estimate advantages as in Schulman et al. 2016; False takes discounted returns.
             lambda_: the decay λ of that estimate, in [0, 1].
+            standardize_advantages: give advantages the mean 0 and the deviation 1: over the "batch", or
+                over each "minibatch", as Stable-Baselines3 and CleanRL do; None leaves them as they
+                are.
             use_kl_loss: add the KL divergence between old and new policy to the loss.
             kl_coeff: its first coefficient; adapted so that the divergence stays near `kl_target`.
             kl_target: the divergence aimed at.
@@ -69,6 +75,8 @@ class PPOTrainingSection(ConfigValues):
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.

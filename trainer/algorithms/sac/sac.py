@@ -191,7 +191,6 @@ class SACSettings(ReplaySettings):
     actor_lr: ScheduleSetting
     alpha_lr: ScheduleSetting
     target_entropy: float | str | None
-    adam_epsilon: float = 1e-7
 
 
 def target_entropy_of(module: RLModule, setting: float | str | None) -> float:
@@ -630,6 +629,7 @@ class SACConfig(SACTrainingSection, OffPolicyConfig):
             **OffPolicyConfig.changed_defaults,
             "train_batch_size": 256,
             "tau": 5e-3,
+            "adam_epsilon": 1e-7,
             "num_steps_sampled_before_learning_starts": 1500,
             "min_sample_timesteps_per_iteration": 100,
             "replay_buffer_config": {

@@ -39,6 +39,7 @@ class SACTrainingSection(ConfigValues):
         gamma: float | ToBeDrawn = 0.99,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-07,
         train_batch_size: int | ToBeDrawn = 256,
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
@@ -83,6 +84,8 @@ class SACTrainingSection(ConfigValues):
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
