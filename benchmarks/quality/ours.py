@@ -1,0 +1,146 @@
+"""The settings of a task as a config of ours, and a run of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
+from benchmarks.quality.tasks import Task, falling
+from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+
+
+def config_of(task: Task) -> AlgorithmConfig:
+    """The config of a task, but its env and its seed."""
+    make = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac}[task.algorithm]
+    return make(task, task.whole_settings)
+
+
+def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
+    batch = s["n_envs"] * s["n_steps"]
+    model = {
+        "fcnet_hiddens": s["net_arch"],
+        "fcnet_activation": s["activation"],
+        "initializer": "orthogonal" if s["ortho_init"] else "uniform",
+    }
+    if task.has_memory:
+        model |= {
+            "fcnet_hiddens": [],
+            "head_fcnet_hiddens": s["net_arch"],
+            "head_fcnet_activation": s["activation"],
+            "use_lstm": True,
+            "lstm_cell_size": s["lstm_hidden_size"],
+            "max_seq_len": min(s["n_steps"], s["batch_size"]),
+        }
+    if _has_continuous_actions(task):
+        model |= {"free_log_std": True, "log_std_init": s["log_std_init"]}
+    return (
+        PPOConfig()
+        .environment(normalize_rewards=s["normalize"], normalize_actions=False, clip_actions=True)
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=s["n_envs"],
+            observation_filter="MeanStdFilter" if s["normalize"] else "NoFilter",
+        )
+        .training(
+            train_batch_size=batch,
+            minibatch_size=s["batch_size"],
+            num_epochs=s["n_epochs"],
+            lr=falling(s["learning_rate"], task.num_env_steps),
+            gamma=s["gamma"],
+            lambda_=s["gae_lambda"],
+            clip_param=falling(s["clip_range"], task.num_env_steps),
+            entropy_coeff=s["ent_coef"],
+            vf_loss_coeff=s["vf_coef"],
+            vf_clip_param=None,
+            use_kl_loss=False,
+            grad_clip=s["max_grad_norm"],
+            standardize_advantages="minibatch",
+            adam_epsilon=1e-5,
+            model=model,
+        )
+    )
+
+
+def _dqn(task: Task, s: dict[str, Any]) -> DQNConfig:
+    decay = s["exploration_fraction"] * task.num_env_steps
+    return (
+        DQNConfig()
+        .env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
+        .training(
+            lr=falling(s["learning_rate"], task.num_env_steps),
+            train_batch_size=s["batch_size"],
+            training_intensity=s["batch_size"] * s["gradient_steps"] / s["train_freq"],
+            gamma=s["gamma"],
+            grad_clip=s["max_grad_norm"],
+            double_q=False,
+            dueling=False,
+            n_step=s["n_steps"],
+            num_steps_sampled_before_learning_starts=s["learning_starts"],
+            target_network_update_freq=s["target_update_interval"],
+            epsilon=[[0, 1.0], [decay, s["exploration_final_eps"]]],
+            replay_buffer_config={
+                "type": "EpisodeReplayBuffer",
+                "capacity": s["buffer_size"],
+            },
+            model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
+        )
+        .reporting(min_sample_timesteps_per_iteration=1000)
+    )
+
+
+def _sac(task: Task, s: dict[str, Any]) -> SACConfig:
+    lr = falling(s["learning_rate"], task.num_env_steps)
+    return (
+        SACConfig()
+        .env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
+        .training(
+            actor_lr=lr,
+            critic_lr=lr,
+            alpha_lr=lr,
+            adam_epsilon=1e-8,
+            train_batch_size=s["batch_size"],
+            training_intensity=s["batch_size"] * s["gradient_steps"] / s["train_freq"],
+            gamma=s["gamma"],
+            tau=s["tau"],
+            num_steps_sampled_before_learning_starts=s["learning_starts"],
+            replay_buffer_config={
+                "type": "EpisodeReplayBuffer",
+                "capacity": s["buffer_size"],
+            },
+            model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
+        )
+        .reporting(min_sample_timesteps_per_iteration=1000)
+    )
+
+
+def _has_continuous_actions(task: Task) -> bool:
+    env = task.make_env()
+    try:
+        return type(env.action_space).__name__ == "Box"
+    finally:
+        env.close()
+
+
+def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
+    """Trains for the budget; processor seconds, and the return at the end."""
+
+    def make_env(context: Any) -> Any:
+        env = task.make_env()
+        return Recorded(env, recorder) if context["is_recorded"] else env
+
+    started_s = time.process_time()
+    config = (
+        config_of(task)
+        .environment(make_env, env_config={"is_recorded": True})
+        .evaluation(
+            evaluation_duration=NUM_EPISODES,
+            evaluation_config={"explore": False, "env_config": {"is_recorded": False}},
+        )
+        .debugging(seed=seed)
+    )
+    with config.build_algo() as algo:
+        while algo.counters.num_env_steps_sampled < task.num_env_steps:
+            algo.train()
+        processor_s = time.process_time() - started_s
+        return processor_s, algo.evaluate()["env_runners"]["episode_return_mean"]

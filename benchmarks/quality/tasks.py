@@ -1,0 +1,409 @@
+"""The tasks: envs, budgets, and settings in the words of RL Baselines3 Zoo.
+
+Settings are those of `hyperparams/*.yml` in DLR-RM/rl-baselines3-zoo at commit 22e3ff2; what they
+leave open are Stable-Baselines3's defaults, which `DEFAULTS` spells out, so that both sides are
+told everything. Differences from the Zoo:
+
+- MuJoCo's envs are those of version 5; the Zoo tuned for version 4.
+- Noise is independent from step to step: `use_sde` is left out on both sides.
+- Budgets are smaller where the Zoo gives millions of steps.
+- HalfCheetah, Hopper and Walker2d stand there with tuned settings for 10⁶ steps, whose learning
+  rates are too small for a budget of 300,000. The tasks "… defaults" have what the Zoo calls its
+  defaults for MuJoCo: normalised observations and rewards, else Stable-Baselines3's own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+
+from trainer.testing.envs import StatelessCartPole
+
+Settings = Mapping[str, Any]
+Env = gymnasium.Env[Any, Any]
+
+DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
+    {
+        "PPO": {
+            "n_envs": 1,
+            "n_steps": 2048,
+            "batch_size": 64,
+            "n_epochs": 10,
+            "learning_rate": 3e-4,
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "clip_range": 0.2,
+            "ent_coef": 0.0,
+            "vf_coef": 0.5,
+            "max_grad_norm": 0.5,
+            "normalize": False,
+            "net_arch": [64, 64],
+            "activation": "tanh",
+            "ortho_init": True,
+            "log_std_init": 0.0,
+        },
+        "DQN": {
+            "learning_rate": 1e-4,
+            "buffer_size": 1_000_000,
+            "learning_starts": 100,
+            "batch_size": 32,
+            "gamma": 0.99,
+            "train_freq": 4,
+            "gradient_steps": 1,
+            "target_update_interval": 10_000,
+            "exploration_fraction": 0.1,
+            "exploration_final_eps": 0.05,
+            "max_grad_norm": 10.0,
+            "n_steps": 1,
+            "net_arch": [64, 64],
+        },
+        "SAC": {
+            "learning_rate": 3e-4,
+            "buffer_size": 1_000_000,
+            "learning_starts": 100,
+            "batch_size": 256,
+            "tau": 0.005,
+            "gamma": 0.99,
+            "train_freq": 1,
+            "gradient_steps": 1,
+            "net_arch": [256, 256],
+        },
+    }
+)
+"""Stable-Baselines3's defaults, by algorithm."""
+
+_MEMORY: Final = {"lstm_hidden_size": 64, "net_arch": [64], "activation": "relu"}
+"""`RecurrentPPO` with a memory for the policy and one for the values."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """An env to learn, and how.
+
+    Attributes:
+        name: what it is called on the command line.
+        algorithm: a key of `DEFAULTS`.
+        make_env: makes the env.
+        num_env_steps: the budget.
+        wanted_return: what counts as learnt, for the mean of 20 episodes of training in a row.
+        settings: in the Zoo's words, without defaults.
+        needs: the module that the env is in; empty if it is always there.
+        has_peer: whether a peer has this algorithm.
+    """
+
+    name: str
+    algorithm: str
+    make_env: Callable[[], Env]
+    num_env_steps: int
+    wanted_return: float
+    settings: Settings
+    needs: str = ""
+    has_peer: bool = True
+
+    @property
+    def whole_settings(self) -> dict[str, Any]:
+        """With the defaults."""
+        return {**DEFAULTS[self.algorithm], **self.settings}
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the networks remember."""
+        return "lstm_hidden_size" in self.settings
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the env is installed."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+
+class WithoutVelocity(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Pendulum whose angular velocity reads 0, as the Zoo's `MaskVelocityWrapper` shows it."""
+
+    def observation(self, observation: Any) -> Any:
+        return observation * np.array([1.0, 1.0, 0.0], np.float32)
+
+
+def _pendulum_without_velocity() -> Env:
+    return WithoutVelocity(gymnasium.make("Pendulum-v1"))
+
+
+def _task(
+    algorithm: str,
+    env: str,
+    num_env_steps: int,
+    wanted_return: float,
+    *,
+    how: str = "",
+    needs: str = "",
+    has_peer: bool = True,
+    **settings: Any,
+) -> Task:
+    return Task(
+        f"{algorithm} {env}{how and f' {how}'}",
+        algorithm,
+        partial(gymnasium.make, env),
+        num_env_steps,
+        wanted_return,
+        settings,
+        needs,
+        has_peer,
+    )
+
+
+def _mujoco(env: str, num_env_steps: int, wanted_return: float, **settings: Any) -> Task:
+    how = "defaults" if not settings else ""
+    return _task(
+        "PPO",
+        env,
+        num_env_steps,
+        wanted_return,
+        how=how,
+        needs="mujoco",
+        normalize=True,
+        **settings,
+    )
+
+
+_WIDE: Final = {
+    "log_std_init": -2.0,
+    "ortho_init": False,
+    "activation": "relu",
+    "net_arch": [256, 256],
+}
+"""Networks of the Zoo's tuned settings for MuJoCo."""
+
+TASKS: Final = (
+    _task(
+        "PPO",
+        "CartPole-v1",
+        100_000,
+        475.0,
+        n_envs=8,
+        n_steps=32,
+        batch_size=256,
+        gae_lambda=0.8,
+        gamma=0.98,
+        n_epochs=20,
+        learning_rate="lin_0.001",
+        clip_range="lin_0.2",
+    ),
+    _task(
+        "PPO",
+        "Acrobot-v1",
+        200_000,
+        -100.0,
+        normalize=True,
+        n_envs=16,
+        n_steps=256,
+        gae_lambda=0.94,
+        n_epochs=4,
+    ),
+    _task(
+        "PPO",
+        "MountainCar-v0",
+        300_000,
+        -110.0,
+        normalize=True,
+        n_envs=16,
+        n_steps=16,
+        gae_lambda=0.98,
+        n_epochs=4,
+    ),
+    _task(
+        "PPO",
+        "Pendulum-v1",
+        100_000,
+        -250.0,
+        n_envs=4,
+        n_steps=1024,
+        gamma=0.9,
+        learning_rate=1e-3,
+    ),
+    _task(
+        "PPO",
+        "LunarLander-v3",
+        500_000,
+        200.0,
+        needs="Box2D",
+        n_envs=16,
+        n_steps=1024,
+        gae_lambda=0.98,
+        gamma=0.999,
+        n_epochs=4,
+        ent_coef=0.01,
+    ),
+    _task(
+        "PPO",
+        "BipedalWalker-v3",
+        500_000,
+        200.0,
+        needs="Box2D",
+        normalize=True,
+        n_envs=8,
+        n_steps=2048,
+        gamma=0.999,
+        clip_range=0.18,
+    ),
+    _mujoco("HalfCheetah-v5", 300_000, 1500.0),
+    _mujoco("Hopper-v5", 300_000, 1000.0),
+    _mujoco("Walker2d-v5", 300_000, 1000.0),
+    _mujoco("Ant-v5", 300_000, 500.0),
+    _mujoco("InvertedDoublePendulum-v5", 150_000, 5000.0),
+    _mujoco(
+        "HalfCheetah-v5",
+        300_000,
+        1500.0,
+        n_steps=512,
+        batch_size=64,
+        gamma=0.98,
+        learning_rate=2.0633e-05,
+        ent_coef=0.000401762,
+        clip_range=0.1,
+        n_epochs=20,
+        gae_lambda=0.92,
+        max_grad_norm=0.8,
+        vf_coef=0.58096,
+        **_WIDE,
+    ),
+    _mujoco(
+        "Hopper-v5",
+        300_000,
+        1000.0,
+        n_steps=512,
+        batch_size=32,
+        gamma=0.999,
+        learning_rate=9.80828e-05,
+        ent_coef=0.00229519,
+        clip_range=0.2,
+        n_epochs=5,
+        gae_lambda=0.99,
+        max_grad_norm=0.7,
+        vf_coef=0.835671,
+        **_WIDE,
+    ),
+    Task(
+        "PPO CartPole without velocities",
+        "PPO",
+        StatelessCartPole,
+        150_000,
+        450.0,
+        {
+            **_MEMORY,
+            "normalize": True,
+            "n_envs": 8,
+            "n_steps": 32,
+            "batch_size": 256,
+            "gae_lambda": 0.8,
+            "gamma": 0.98,
+            "n_epochs": 20,
+            "learning_rate": "lin_0.001",
+            "clip_range": "lin_0.2",
+            "ortho_init": False,
+        },
+    ),
+    Task(
+        "PPO Pendulum without velocity",
+        "PPO",
+        _pendulum_without_velocity,
+        100_000,
+        -300.0,
+        {
+            **_MEMORY,
+            "normalize": True,
+            "n_envs": 4,
+            "n_steps": 1024,
+            "batch_size": 128,
+            "gamma": 0.9,
+            "learning_rate": 1e-3,
+            "ortho_init": False,
+        },
+    ),
+    _task(
+        "DQN",
+        "CartPole-v1",
+        50_000,
+        475.0,
+        learning_rate=2.3e-3,
+        batch_size=64,
+        buffer_size=100_000,
+        learning_starts=1000,
+        target_update_interval=10,
+        train_freq=256,
+        gradient_steps=128,
+        exploration_fraction=0.16,
+        exploration_final_eps=0.04,
+        net_arch=[256, 256],
+    ),
+    _task(
+        "DQN",
+        "MountainCar-v0",
+        120_000,
+        -110.0,
+        learning_rate=4e-3,
+        batch_size=128,
+        buffer_size=10_000,
+        learning_starts=1000,
+        gamma=0.98,
+        target_update_interval=600,
+        train_freq=16,
+        gradient_steps=8,
+        exploration_fraction=0.2,
+        exploration_final_eps=0.07,
+        net_arch=[256, 256],
+    ),
+    *(
+        _task(
+            "DQN",
+            env,
+            100_000,
+            wanted_return,
+            needs=needs,
+            learning_rate=6.3e-4,
+            batch_size=128,
+            buffer_size=50_000,
+            learning_starts=0,
+            target_update_interval=250,
+            train_freq=4,
+            gradient_steps=4,
+            exploration_fraction=0.12,
+            exploration_final_eps=0.1,
+            net_arch=[256, 256],
+        )
+        for env, wanted_return, needs in (
+            ("Acrobot-v1", -100.0, ""),
+            ("LunarLander-v3", 100.0, "Box2D"),
+        )
+    ),
+    _task("SAC", "Pendulum-v1", 20_000, -200.0, learning_rate=1e-3),
+    _task(
+        "SAC",
+        "LunarLanderContinuous-v3",
+        100_000,
+        200.0,
+        needs="Box2D",
+        learning_rate="lin_7.3e-4",
+        tau=0.01,
+        learning_starts=10_000,
+        net_arch=[400, 300],
+    ),
+    _task("SAC", "Hopper-v5", 100_000, 1000.0, needs="mujoco", learning_starts=10_000),
+    _task("SAC", "HalfCheetah-v5", 100_000, 3000.0, needs="mujoco", learning_starts=10_000),
+)
+"""Every task."""
+
+BY_NAME: Final[Mapping[str, Task]] = MappingProxyType({task.name: task for task in TASKS})
+"""Every task by its name."""
+
+
+def falling(value: float | str, num_env_steps: int) -> float | list[list[float]]:
+    """A number of the Zoo's; `lin_x` falls from x to 0 over the budget, as a schedule of ours."""
+    if isinstance(value, str):
+        return [[0, float(value.removeprefix("lin_"))], [num_env_steps, 0.0]]
+    return value
