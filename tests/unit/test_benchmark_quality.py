@@ -1,0 +1,165 @@
+"""The learning campaign: what is measured in a run, which runs are made, what the table says."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+
+from benchmarks.quality import __main__ as campaign
+from benchmarks.quality import runs
+from benchmarks.quality.ours import config_of, learn
+from benchmarks.quality.runs import Recorded, Recorder, Run, path_of
+from benchmarks.quality.statistics import (
+    interquartile_mean,
+    interval,
+    probability_of_improvement,
+)
+from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS, falling
+from trainer.testing.envs import CountdownEnv
+
+CARTPOLE = BY_NAME["PPO CartPole-v1"]
+
+
+# ---- statistics
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([3.0], 3.0), ([0.0, 1.0, 2.0, 99.0], 1.5), ([5.0, 1.0, 2.0, 3.0, -70.0], 2.0)],
+)
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(values, expected):
+    assert interquartile_mean(values) == expected
+
+
+def test_the_interval_is_that_of_the_mean_of_normal_numbers():
+    sample = np.random.default_rng(1).normal(10.0, 2.0, 100)
+    low, high = interval(lambda values: float(values.mean()), sample)
+    error = sample.std() / 10.0
+    assert low == pytest.approx(sample.mean() - 1.96 * error, abs=0.08)
+    assert high == pytest.approx(sample.mean() + 1.96 * error, abs=0.08)
+
+
+def test_the_probability_of_improvement_counts_pairs():
+    assert probability_of_improvement([1.0, 3.0], [0.0, 2.0]) == 0.75
+    assert probability_of_improvement([1.0], [1.0]) == 0.5
+
+
+# ---- a run
+
+
+def test_a_curve_is_the_mean_of_the_last_episodes():
+    recorder = Recorder()
+    for number in range(40):  # ends at 10, 20, …, 400, with returns 0, 1, …, 39
+        recorder.ends.append(10 * (number + 1))
+        recorder.returns.append(float(number))
+    curve = recorder.curve(400)
+    assert len(curve) == 100
+    assert curve[:5] == [0.0, 0.0, 0.0, 0.0, 0.5]  # the second episode ends at 20 steps
+    assert curve[49] == np.mean(range(20))
+    assert curve[99] == np.mean(range(20, 40))
+    assert recorder.steps_to(29.5) == 400
+    assert recorder.steps_to(9.5) == 200
+    assert recorder.steps_to(30.0) is None
+
+
+def test_returns_are_those_that_the_env_pays():
+    recorder = Recorder()
+    env = Recorded(gymnasium.wrappers.TimeLimit(CountdownEnv({"min_length": 9}), 4), recorder)
+    paid = 0.0
+    for _ in range(2):
+        env.reset(seed=0)
+        is_over = False
+        while not is_over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            is_over = terminated or truncated
+            paid += reward
+    assert recorder.ends == [4, 8]
+    assert sum(recorder.returns) == paid
+
+
+def test_a_run_of_ours_records_training_alone():
+    settings = {"n_steps": 64, "batch_size": 64, "n_epochs": 1, "net_arch": [4]}
+    task = dataclasses.replace(CARTPOLE, num_env_steps=600, settings=settings)
+    recorder = Recorder()
+    processor_s, final_return = learn(task, 0, recorder)
+    assert recorder.num_steps == 640  # ten iterations; episodes of the evaluation are not in it
+    assert 8.0 <= final_return <= 500.0
+    assert processor_s > 0.0
+
+
+# ---- both sides are told the same
+
+
+def test_names_of_tasks_are_different_and_settings_known():
+    assert len({task.name for task in TASKS}) == len(TASKS)
+    for task in TASKS:
+        assert set(task.settings) <= set(DEFAULTS[task.algorithm]) | {"lstm_hidden_size"}
+        if task.is_possible:
+            config_of(task).environment(task.make_env).validate()
+
+
+def test_what_falls_in_the_zoo_falls_over_the_budget():
+    assert falling("lin_0.2", 1000) == [[0, 0.2], [1000, 0.0]]
+    config = config_of(CARTPOLE)
+    assert config.clip_param == [[0, 0.2], [100_000, 0.0]]
+    assert (config.train_batch_size, config.minibatch_size) == (256, 256)
+
+
+# ---- the campaign
+
+
+def run(trainer, seed, area=1.0, steps=None):
+    return Run(CARTPOLE.name, trainer, seed, [area] * 100, steps, area, 2.0)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """The runs that a campaign makes; of seed 2, ours fails."""
+    found = []
+
+    def make(task, trainer, seed):
+        found.append((task.name, trainer, seed))
+        if (trainer, seed) == ("ours", 2):
+            return "FAILED\nthe reason"
+        run(trainer, seed).save()
+        return ""
+
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    monkeypatch.setattr(campaign, "_in_a_process", make)
+    monkeypatch.setattr(campaign.importlib.util, "find_spec", lambda _: object())
+    return found
+
+
+def test_a_campaign_makes_what_is_missing(made, capsys):
+    run("ours", 0).save()
+    assert campaign.main([CARTPOLE.name, "--seeds", "2", "--jobs", "1"]) == 0
+    assert [each[1:] for each in made] == [("sb3", 0), ("ours", 1), ("sb3", 1)]
+    assert campaign.main([CARTPOLE.name, "--seeds", "2"]) == 0
+    assert len(made) == 3
+    assert "0 runs are missing" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_made(made, capsys):
+    assert campaign.main([CARTPOLE.name, "--seeds", "3", "--jobs", "1"]) == 1
+    assert len(made) == 6
+    told = capsys.readouterr().out
+    assert "PPO CartPole-v1, ours, seed 2: FAILED\nthe reason" in told
+    assert not path_of(CARTPOLE.name, "ours", 2).exists()
+    assert "| PPO CartPole-v1 | 2, 3 |" in told
+
+
+def test_an_unknown_task_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        campaign.main(["Cartpool"])
+    assert "there are: PPO CartPole-v1, " in capsys.readouterr().err
+
+
+def test_a_line_compares_the_runs():
+    mine = [run("ours", seed, area, 1000 * seed) for seed, area in enumerate((10.0, 20.0))]
+    other = [run("sb3", seed, area) for seed, area in enumerate((15.0, 15.0))]
+    assert campaign.table([(CARTPOLE, [*mine, *other])])[2] == (
+        "| PPO CartPole-v1 | 2, 2 | 15.0 | 15.0 (15.0 – 15.0) | 0.50 | 15.0 | 15.0 "
+        "| 500, 2 of 2 | 0 of 2 | 1.00 |"
+    )
+    assert campaign.table([(CARTPOLE, mine)])[2].count("|") == 11
