@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 
 from benchmarks.quality import ours, runs, theirs
-from benchmarks.quality.runs import Run, load, path_of
+from benchmarks.quality.runs import Run, load, path_of, read
 from benchmarks.quality.statistics import (
     interquartile_mean,
     interval,
@@ -71,20 +71,22 @@ def _campaign(tasks: Sequence[Task], trainers: Sequence[str], seeds: int, jobs: 
         for seed in range(seeds)  # all tasks once, before any twice
         for task in possible
         for trainer in trainers
-        if (trainer == OURS or task.has_peer) and not path_of(task.name, trainer, seed).exists()
+        if not path_of(task.name, trainer, seed).exists()
     ]
     print(f"{len(missing)} runs are missing, {jobs} at a time", flush=True)
-    num_failed = 0
-    with ThreadPoolExecutor(jobs) as pool:
+    num_failed, pool = 0, ThreadPoolExecutor(jobs)
+    try:
         waiting = {pool.submit(_in_a_process, *each): each for each in missing}
         for number, done in enumerate(as_completed(waiting), 1):
             task, trainer, seed = waiting[done]
             problem = done.result()
             num_failed += bool(problem)
-            what = problem or _shown(path_of(task.name, trainer, seed), task)
+            what = problem or _shown(read(path_of(task.name, trainer, seed)), task)
             print(
                 f"[{number}/{len(missing)}] {task.name}, {trainer}, seed {seed}: {what}", flush=True
             )
+    finally:  # an interrupt ends the campaign, not only the runs that are under way
+        pool.shutdown(cancel_futures=True)
     return num_failed
 
 
@@ -112,8 +114,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _shown(path: object, task: Task) -> str:
-    [run] = [each for each in load(task) if path_of(each.task, each.trainer, each.seed) == path]
+def _shown(run: Run, task: Task) -> str:
     reached = run.steps_to_wanted and f"{run.steps_to_wanted:,} steps to {task.wanted_return:g}"
     return (
         f"mean {run.area:.1f}, at the end {run.final_return:.1f}, "

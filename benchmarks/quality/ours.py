@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
-from benchmarks.quality.tasks import Task, falling
+from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+
+_Config = TypeVar("_Config", DQNConfig, SACConfig)
 
 
 def config_of(task: Task) -> AlgorithmConfig:
@@ -64,54 +66,45 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
 
 def _dqn(task: Task, s: dict[str, Any]) -> DQNConfig:
     decay = s["exploration_fraction"] * task.num_env_steps
-    return (
-        DQNConfig()
-        .env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
-        .training(
-            lr=falling(s["learning_rate"], task.num_env_steps),
-            train_batch_size=s["batch_size"],
-            training_intensity=s["batch_size"] * s["gradient_steps"] / s["train_freq"],
-            gamma=s["gamma"],
-            grad_clip=s["max_grad_norm"],
-            double_q=False,
-            dueling=False,
-            n_step=s["n_steps"],
-            num_steps_sampled_before_learning_starts=s["learning_starts"],
-            target_network_update_freq=s["target_update_interval"],
-            epsilon=[[0, 1.0], [decay, s["exploration_final_eps"]]],
-            replay_buffer_config={
-                "type": "EpisodeReplayBuffer",
-                "capacity": s["buffer_size"],
-            },
-            model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
-        )
-        .reporting(min_sample_timesteps_per_iteration=1000)
+    return _with_replay(DQNConfig(), s).training(
+        lr=falling(s["learning_rate"], task.num_env_steps),
+        grad_clip=s["max_grad_norm"],
+        double_q=False,
+        dueling=False,
+        n_step=s["n_steps"],
+        target_network_update_freq=s["target_update_interval"],
+        epsilon=[[0, 1.0], [decay, s["exploration_final_eps"]]],
     )
 
 
 def _sac(task: Task, s: dict[str, Any]) -> SACConfig:
     lr = falling(s["learning_rate"], task.num_env_steps)
+    return _with_replay(SACConfig(), s).training(
+        actor_lr=lr, critic_lr=lr, alpha_lr=lr, tau=s["tau"], adam_epsilon=1e-8
+    )
+
+
+def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:
+    """What is alike for all that learn from a replay buffer."""
     return (
-        SACConfig()
-        .env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
+        config.env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
         .training(
-            actor_lr=lr,
-            critic_lr=lr,
-            alpha_lr=lr,
-            adam_epsilon=1e-8,
             train_batch_size=s["batch_size"],
             training_intensity=s["batch_size"] * s["gradient_steps"] / s["train_freq"],
             gamma=s["gamma"],
-            tau=s["tau"],
             num_steps_sampled_before_learning_starts=s["learning_starts"],
-            replay_buffer_config={
-                "type": "EpisodeReplayBuffer",
-                "capacity": s["buffer_size"],
-            },
+            replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": s["buffer_size"]},
             model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
         )
         .reporting(min_sample_timesteps_per_iteration=1000)
     )
+
+
+def falling(value: float | str, num_env_steps: int) -> float | list[list[float]]:
+    """A number of the Zoo's; `lin_x` falls from x to 0 over the budget, as a schedule of ours."""
+    if isinstance(value, str):
+        return [[0, float(value.removeprefix("lin_"))], [num_env_steps, 0.0]]
+    return value
 
 
 def _has_continuous_actions(task: Task) -> bool:

@@ -121,10 +121,15 @@ def path_of(task: str, trainer: str, seed: int) -> Path:
     return RESULTS / task.replace(" ", "_") / f"{trainer}-{seed}.json"
 
 
+def read(path: Path) -> Run:
+    """The run that a file holds."""
+    return Run(**json.loads(path.read_text()))
+
+
 def load(task: Task) -> list[Run]:
     """All runs of a task that there are, by trainer and seed."""
     folder = path_of(task.name, "ours", 0).parent
-    runs = [Run(**json.loads(path.read_text())) for path in folder.glob("*.json")]
+    runs = [read(path) for path in folder.glob("*.json")]
     return sorted(runs, key=lambda run: (run.trainer, run.seed))
 
 

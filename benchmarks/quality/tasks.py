@@ -95,7 +95,6 @@ class Task:
         wanted_return: what counts as learnt, for the mean of 20 episodes of training in a row.
         settings: in the Zoo's words, without defaults.
         needs: the module that the env is in; empty if it is always there.
-        has_peer: whether a peer has this algorithm.
     """
 
     name: str
@@ -105,7 +104,6 @@ class Task:
     wanted_return: float
     settings: Settings
     needs: str = ""
-    has_peer: bool = True
 
     @property
     def whole_settings(self) -> dict[str, Any]:
@@ -142,7 +140,6 @@ def _task(
     *,
     how: str = "",
     needs: str = "",
-    has_peer: bool = True,
     **settings: Any,
 ) -> Task:
     return Task(
@@ -153,7 +150,6 @@ def _task(
         wanted_return,
         settings,
         needs,
-        has_peer,
     )
 
 
@@ -400,10 +396,3 @@ TASKS: Final = (
 
 BY_NAME: Final[Mapping[str, Task]] = MappingProxyType({task.name: task for task in TASKS})
 """Every task by its name."""
-
-
-def falling(value: float | str, num_env_steps: int) -> float | list[list[float]]:
-    """A number of the Zoo's; `lin_x` falls from x to 0 over the budget, as a schedule of ours."""
-    if isinstance(value, str):
-        return [[0, float(value.removeprefix("lin_"))], [num_env_steps, 0.0]]
-    return value

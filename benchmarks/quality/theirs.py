@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
 from benchmarks.quality.tasks import Task
+
+_OF_ENVS: Final = frozenset({"n_envs", "normalize"})
+_OF_NETWORKS: Final = frozenset(
+    {"net_arch", "activation", "ortho_init", "log_std_init", "lstm_hidden_size"}
+)
+_NO_ARGUMENTS: Final = _OF_ENVS | _OF_NETWORKS
+_MAY_FALL: Final = frozenset({"learning_rate", "clip_range"})
 
 
 def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
@@ -24,7 +31,7 @@ def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
     )
     if settings.get("normalize"):
         env = VecNormalize(env, gamma=settings["gamma"])
-    model = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac}[task.algorithm](settings, env, seed)
+    model = _model(task, env, seed)
     model.learn(task.num_env_steps)
     processor_s = time.process_time() - started_s
     fresh: Any = DummyVecEnv([task.make_env])
@@ -36,84 +43,35 @@ def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
     return processor_s, float(mean)
 
 
-def _ppo(s: dict[str, Any], env: Any, seed: int) -> Any:
-    from stable_baselines3 import PPO
+def _model(task: Task, env: Any, seed: int) -> Any:
+    """What learns the task. Settings are in its words: most of them are arguments."""
+    import stable_baselines3
     from torch import nn
 
-    activation = {"tanh": nn.Tanh, "relu": nn.ReLU}[s["activation"]]
-    policy_kwargs = {
-        "net_arch": {"pi": s["net_arch"], "vf": s["net_arch"]},
-        "activation_fn": activation,
-        "ortho_init": s["ortho_init"],
-        "log_std_init": s["log_std_init"],
+    settings = task.whole_settings
+    arguments = {
+        name: _falling(value) if name in _MAY_FALL else value
+        for name, value in settings.items()
+        if name not in _NO_ARGUMENTS
     }
-    make, policy = PPO, "MlpPolicy"
-    if "lstm_hidden_size" in s:
+    make, policy = getattr(stable_baselines3, task.algorithm), "MlpPolicy"
+    policy_kwargs = {"net_arch": settings["net_arch"]}
+    if task.algorithm == "PPO":
+        policy_kwargs = {
+            "net_arch": {"pi": settings["net_arch"], "vf": settings["net_arch"]},
+            "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[settings["activation"]],
+            "ortho_init": settings["ortho_init"],
+            "log_std_init": settings["log_std_init"],
+        }
+    if task.has_memory:
         from sb3_contrib import RecurrentPPO
 
         make, policy = RecurrentPPO, "MlpLstmPolicy"
-        policy_kwargs |= {"lstm_hidden_size": s["lstm_hidden_size"], "enable_critic_lstm": True}
-    return make(
-        policy,
-        env,
-        n_steps=s["n_steps"],
-        batch_size=s["batch_size"],
-        n_epochs=s["n_epochs"],
-        learning_rate=_falling(s["learning_rate"]),
-        gamma=s["gamma"],
-        gae_lambda=s["gae_lambda"],
-        clip_range=_falling(s["clip_range"]),
-        ent_coef=s["ent_coef"],
-        vf_coef=s["vf_coef"],
-        max_grad_norm=s["max_grad_norm"],
-        policy_kwargs=policy_kwargs,
-        seed=seed,
-        device="cpu",
-    )
-
-
-def _dqn(s: dict[str, Any], env: Any, seed: int) -> Any:
-    from stable_baselines3 import DQN
-
-    return DQN(
-        "MlpPolicy",
-        env,
-        learning_rate=_falling(s["learning_rate"]),
-        buffer_size=s["buffer_size"],
-        learning_starts=s["learning_starts"],
-        batch_size=s["batch_size"],
-        gamma=s["gamma"],
-        train_freq=s["train_freq"],
-        gradient_steps=s["gradient_steps"],
-        target_update_interval=s["target_update_interval"],
-        exploration_fraction=s["exploration_fraction"],
-        exploration_final_eps=s["exploration_final_eps"],
-        max_grad_norm=s["max_grad_norm"],
-        n_steps=s["n_steps"],
-        policy_kwargs={"net_arch": s["net_arch"]},
-        seed=seed,
-        device="cpu",
-    )
-
-
-def _sac(s: dict[str, Any], env: Any, seed: int) -> Any:
-    from stable_baselines3 import SAC
-
-    return SAC(
-        "MlpPolicy",
-        env,
-        learning_rate=_falling(s["learning_rate"]),
-        buffer_size=s["buffer_size"],
-        learning_starts=s["learning_starts"],
-        batch_size=s["batch_size"],
-        tau=s["tau"],
-        gamma=s["gamma"],
-        train_freq=s["train_freq"],
-        gradient_steps=s["gradient_steps"],
-        policy_kwargs={"net_arch": s["net_arch"]},
-        seed=seed,
-        device="cpu",
-    )
+        policy_kwargs |= {
+            "lstm_hidden_size": settings["lstm_hidden_size"],
+            "enable_critic_lstm": True,
+        }
+    return make(policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **arguments)
 
 
 def _falling(value: float | str) -> float | Callable[[float], float]:

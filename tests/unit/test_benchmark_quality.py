@@ -1,6 +1,7 @@
 """The learning campaign: what is measured in a run, which runs are made, what the table says."""
 
 import dataclasses
+import threading
 
 import gymnasium
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 
 from benchmarks.quality import __main__ as campaign
 from benchmarks.quality import runs
-from benchmarks.quality.ours import config_of, learn
+from benchmarks.quality.ours import config_of, falling, learn
 from benchmarks.quality.runs import Recorded, Recorder, Run, path_of
 from benchmarks.quality.statistics import (
     interquartile_mean,
     interval,
     probability_of_improvement,
 )
-from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS, falling
+from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS
 from trainer.testing.envs import CountdownEnv
 
 CARTPOLE = BY_NAME["PPO CartPole-v1"]
@@ -147,6 +148,20 @@ def test_a_run_that_fails_is_told_and_the_others_are_made(made, capsys):
     assert "PPO CartPole-v1, ours, seed 2: FAILED\nthe reason" in told
     assert not path_of(CARTPOLE.name, "ours", 2).exists()
     assert "| PPO CartPole-v1 | 2, 3 |" in told
+
+
+def test_an_interrupt_ends_the_campaign(made, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "as_completed", interrupted)
+    begun = threading.Event()
+    monkeypatch.setattr(
+        campaign, "_in_a_process", lambda *each: made.append(each) or begun.wait(0.2)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        campaign.main([CARTPOLE.name, "--seeds", "50", "--jobs", "1"])
+    assert len(made) <= 1
 
 
 def test_an_unknown_task_is_refused(capsys):

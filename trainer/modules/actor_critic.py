@@ -23,6 +23,7 @@ from trainer.modules.model_config import (
     observation_plan,
     policy_distribution,
     policy_width,
+    with_log_std,
 )
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.rl_module import RLModule, check_gradient
@@ -117,14 +118,7 @@ class ActorCriticModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
-        return self._with_log_std(outputs)
-
-    def _with_log_std(self, outputs: Array) -> Array:
-        """The inputs of the distribution, of what the policy network gave."""
-        if self._log_std is None:
-            return outputs
-        log_std = np.broadcast_to(self._log_std, outputs.shape)
-        return np.concatenate([outputs, log_std], axis=1)
+        return with_log_std(outputs, self._log_std)
 
     @property
     def gives_values(self) -> bool:
@@ -154,7 +148,7 @@ class ActorCriticModule(RLModule):
         # In parts, row-exactly: the bits of the policy are those of `forward_acting`.
         features = self._trunk.act(self.checked_rows(batch))
         inputs, values = (head(features) for head in self._acting_heads)
-        return {ACTION_DIST_INPUTS: self._with_log_std(inputs), VF_PREDS: values[:, 0]}
+        return {ACTION_DIST_INPUTS: with_log_std(inputs, self._log_std), VF_PREDS: values[:, 0]}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         return self.forward_inference(batch)

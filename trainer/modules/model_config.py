@@ -309,6 +309,13 @@ def policy_width(config: DefaultModelConfig, distribution: ActionDistribution) -
     return distribution.noise_width if config.free_log_std else distribution.num_inputs
 
 
+def with_log_std(outputs: Array, log_std: Array | None) -> Array:
+    """The inputs of the distribution, [..., K], of what the policy network gave."""
+    if log_std is None:
+        return outputs
+    return np.concatenate([outputs, np.broadcast_to(log_std, outputs.shape)], axis=-1)
+
+
 def refuse_memory(config: DefaultModelConfig) -> None:
     """Raises a ConfigError if a network of an algorithm with replay is to remember."""
     if config.memory is not None:

@@ -32,6 +32,7 @@ from trainer.modules.model_config import (
     observation_plan,
     policy_distribution,
     policy_width,
+    with_log_std,
 )
 from trainer.modules.spaces import observation_size
 from trainer.nn import (
@@ -249,14 +250,8 @@ class RecurrentModule(StatefulRLModule):
         outputs, states = {}, {}
         for name, tower in self._towers.items():
             outputs[name], states[name] = tower.act(rows, previous, self._state_of(state, name))
-        inputs = self._with_log_std(self._acting_head(outputs[self._tower_of["pi"]]))
+        inputs = with_log_std(self._acting_head(outputs[self._tower_of["pi"]]), self._log_std)
         return {ACTION_DIST_INPUTS: inputs, STATE_OUT: self._by_tower(states)}
-
-    def _with_log_std(self, outputs: Array) -> Array:
-        """The inputs of the distribution, of what the policy network gave, [..., K]."""
-        if self._log_std is None:
-            return outputs
-        return np.concatenate([outputs, np.broadcast_to(self._log_std, outputs.shape)], axis=-1)
 
     def forward_sequences(self, batch: Mapping[str, Any]) -> dict[str, Array]:
         obs, state = batch[OBS], batch[STATE_IN]
@@ -272,7 +267,7 @@ class RecurrentModule(StatefulRLModule):
         for name, network in self._networks.items():
             column = network.forward(outputs[self._tower_of[name]])[:-1]
             found[name] = column.reshape(len(column), *self._shape[::-1]).transpose(2, 1, 0)
-        given = {ACTION_DIST_INPUTS: self._with_log_std(found["pi"])}
+        given = {ACTION_DIST_INPUTS: with_log_std(found["pi"], self._log_std)}
         return given if "vf" not in found else {**given, VF_PREDS: found["vf"][:, :, 0]}
 
     def backward_sequences(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
