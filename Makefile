@@ -19,13 +19,8 @@ FAST := -m "not slow and not ray" --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: train test pyright test-long test-ray test-matrix wheel docs bench clean
 
-train: $(VENV)/.installed  ## trains PPO on CartPole-v1 until it is solved
-	$(RUN)/local-trainer train --algo PPO --env CartPole-v1 --stop-return 450 \
-	    --num-env-runners 2 --num-envs-per-env-runner 4 --seed 0 \
-	    --set lr=3e-4 --set train_batch_size=2048 --set minibatch_size=64 --set num_epochs=10 \
-	    --set clip_param=0.2 --set lambda_=0.95 --set use_kl_loss=False --set vf_clip_param=inf \
-	    --set grad_clip=0.5 --set vf_loss_coeff=0.5 \
-	    --set 'model={"fcnet_hiddens": [64, 64]}'
+train: $(VENV)/.installed  ## trains PPO on CartPole-v1, with the settings of its recipe, until it is solved
+	$(RUN)/local-trainer train --env CartPole-v1 --stop-return 450 --seed 0
 
 test: $(VENV)/.installed-test  ## lint, types and the default tests (4 to 8 minutes on two cores)
 	$(RUN)/ruff check .

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 
 from benchmarks.quality import ours, runs, theirs
-from benchmarks.quality.runs import Run, load, path_of, read
+from benchmarks.quality.runs import OURS, PEER, Run, load, path_of, read
 from benchmarks.quality.statistics import (
     interquartile_mean,
     interval,
@@ -21,7 +21,6 @@ from benchmarks.quality.statistics import (
 )
 from benchmarks.quality.tasks import BY_NAME, Task
 
-OURS, PEER = "ours", "sb3"
 _LEARNS = {OURS: ours.learn, PEER: theirs.learn}
 _PACKAGES = ("local-trainer", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib", "torch")
 

@@ -9,6 +9,8 @@ from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
 
+_ITERATION = 1000
+"""Env steps that a result is about, at least; it makes no difference to what is learnt."""
 _Config = TypeVar("_Config", DQNConfig, SACConfig)
 
 
@@ -34,7 +36,7 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
             "lstm_cell_size": s["lstm_hidden_size"],
             "max_seq_len": min(s["n_steps"], s["batch_size"]),
         }
-    if _has_continuous_actions(task):
+    if task.is_continuous:
         model |= {"free_log_std": True, "log_std_init": s["log_std_init"]}
     return (
         PPOConfig()
@@ -61,6 +63,7 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
             adam_epsilon=1e-5,
             model=model,
         )
+        .reporting(min_sample_timesteps_per_iteration=_ITERATION)
     )
 
 
@@ -96,7 +99,7 @@ def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:
             replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": s["buffer_size"]},
             model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
         )
-        .reporting(min_sample_timesteps_per_iteration=1000)
+        .reporting(min_sample_timesteps_per_iteration=_ITERATION)
     )
 
 
@@ -105,14 +108,6 @@ def falling(value: float | str, num_env_steps: int) -> float | list[list[float]]
     if isinstance(value, str):
         return [[0, float(value.removeprefix("lin_"))], [num_env_steps, 0.0]]
     return value
-
-
-def _has_continuous_actions(task: Task) -> bool:
-    env = task.make_env()
-    try:
-        return type(env.action_space).__name__ == "Box"
-    finally:
-        env.close()
 
 
 def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:

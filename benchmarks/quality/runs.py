@@ -14,6 +14,9 @@ import gymnasium
 
 from benchmarks.quality.tasks import Env, Task
 
+OURS: Final = "ours"
+PEER: Final = "sb3"
+"""Who trains: what files of runs begin with."""
 RESULTS: Final = Path(__file__).parent / "results"
 NUM_POINTS: Final = 100
 """Of a curve."""
@@ -128,7 +131,7 @@ def read(path: Path) -> Run:
 
 def load(task: Task) -> list[Run]:
     """All runs of a task that there are, by trainer and seed."""
-    folder = path_of(task.name, "ours", 0).parent
+    folder = path_of(task.name, OURS, 0).parent
     runs = [read(path) for path in folder.glob("*.json")]
     return sorted(runs, key=lambda run: (run.trainer, run.seed))
 

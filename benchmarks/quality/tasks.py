@@ -95,6 +95,9 @@ class Task:
         wanted_return: what counts as learnt, for the mean of 20 episodes of training in a row.
         settings: in the Zoo's words, without defaults.
         needs: the module that the env is in; empty if it is always there.
+        env_name: gymnasium's; empty for an env that has none.
+        source: where the settings stand.
+        is_continuous: whether actions are numbers, and not one of several.
     """
 
     name: str
@@ -104,6 +107,13 @@ class Task:
     wanted_return: float
     settings: Settings
     needs: str = ""
+    env_name: str = ""
+    source: str = ""
+    is_continuous: bool = False
+
+    def learns_as(self, other: Task) -> bool:
+        """Whether it has the same settings."""
+        return self.algorithm == other.algorithm and self.whole_settings == other.whole_settings
 
     @property
     def whole_settings(self) -> dict[str, Any]:
@@ -140,8 +150,10 @@ def _task(
     *,
     how: str = "",
     needs: str = "",
+    is_continuous: bool = False,
     **settings: Any,
 ) -> Task:
+    entry = {"defaults": "its defaults for MuJoCo"}.get(how, f"{env.rpartition('-')[0]}-v*")
     return Task(
         f"{algorithm} {env}{how and f' {how}'}",
         algorithm,
@@ -150,6 +162,9 @@ def _task(
         wanted_return,
         settings,
         needs,
+        env,
+        f"RL Baselines3 Zoo 22e3ff2, hyperparams/{algorithm.lower()}.yml: {entry}",
+        is_continuous,
     )
 
 
@@ -162,6 +177,7 @@ def _mujoco(env: str, num_env_steps: int, wanted_return: float, **settings: Any)
         wanted_return,
         how=how,
         needs="mujoco",
+        is_continuous=True,
         normalize=True,
         **settings,
     )
@@ -217,6 +233,7 @@ TASKS: Final = (
         "Pendulum-v1",
         100_000,
         -250.0,
+        is_continuous=True,
         n_envs=4,
         n_steps=1024,
         gamma=0.9,
@@ -241,6 +258,7 @@ TASKS: Final = (
         500_000,
         200.0,
         needs="Box2D",
+        is_continuous=True,
         normalize=True,
         n_envs=8,
         n_steps=2048,
@@ -320,6 +338,7 @@ TASKS: Final = (
             "learning_rate": 1e-3,
             "ortho_init": False,
         },
+        is_continuous=True,
     ),
     _task(
         "DQN",
@@ -377,20 +396,37 @@ TASKS: Final = (
             ("LunarLander-v3", 100.0, "Box2D"),
         )
     ),
-    _task("SAC", "Pendulum-v1", 20_000, -200.0, learning_rate=1e-3),
+    _task("SAC", "Pendulum-v1", 20_000, -200.0, is_continuous=True, learning_rate=1e-3),
     _task(
         "SAC",
         "LunarLanderContinuous-v3",
         100_000,
         200.0,
         needs="Box2D",
+        is_continuous=True,
         learning_rate="lin_7.3e-4",
         tau=0.01,
         learning_starts=10_000,
         net_arch=[400, 300],
     ),
-    _task("SAC", "Hopper-v5", 100_000, 1000.0, needs="mujoco", learning_starts=10_000),
-    _task("SAC", "HalfCheetah-v5", 100_000, 3000.0, needs="mujoco", learning_starts=10_000),
+    _task(
+        "SAC",
+        "Hopper-v5",
+        100_000,
+        1000.0,
+        needs="mujoco",
+        is_continuous=True,
+        learning_starts=10_000,
+    ),
+    _task(
+        "SAC",
+        "HalfCheetah-v5",
+        100_000,
+        3000.0,
+        needs="mujoco",
+        is_continuous=True,
+        learning_starts=10_000,
+    ),
 )
 """Every task."""
 

@@ -36,6 +36,7 @@ from trainer.cli.output import (
     no_warnings_of,
     print_text,
 )
+from trainer.cli.recipes import recipe_of_run
 from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.run_trackers import tracker_service
 from trainer.cli.seeds import SeedRuns
@@ -393,8 +394,12 @@ def _described(
         _require_same_algorithm(given, arguments)
         config = given.copy(copy_frozen=False)
     else:
-        name = arguments.algo or experiment.algo or _DEFAULT_ALGORITHM
+        recipe = recipe_of_run(arguments)
+        of_recipe = None if recipe is None else recipe.algorithm
+        name = arguments.algo or experiment.algo or of_recipe or _DEFAULT_ALGORITHM
         config = algorithm_class(name).get_default_config().update_from_dict({}, source=source)
+        if recipe is not None:
+            config.update_from_dict(recipe.settings)
     env = arguments.env or experiment.env
     if env is not None:
         config.environment(env)

@@ -29,6 +29,7 @@ from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowed
 from trainer.cli import (
     checkpoint_commands,
     commands,
+    recipes,
     report_commands,
     run_trackers,
     tuning_commands,
@@ -265,6 +266,7 @@ def make_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(subparsers)
     _add_profile(subparsers)
+    _add_recipes(subparsers)
     _add_resume(subparsers)
     _add_evaluate(subparsers)
     _add_play(subparsers)
@@ -350,10 +352,25 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
         "Other arguments win over it",
     )
     parser.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help="begin with the settings that are known for an env or a kind of envs, see `recipes` "
+        "(default: those of --env if neither --config nor --set is given; none: the defaults)",
+    )
+    parser.add_argument(
         "--allow-code",
         action="store_true",
         help="import what the file of --config names; remembered until the file is changed",
     )
+
+
+def _add_recipes(subparsers: _Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "recipes", help="list the settings that are known to learn an env, with what they reached"
+    )
+    parser.set_defaults(command=recipes.show_recipes)
+    parser.add_argument("name", nargs="?", help="show the settings of this one")
+    parser.add_argument("--algo", help="of this algorithm")
 
 
 def _add_resume(subparsers: _Subparsers) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 from checkpoints import CodeNotAllowedError
 from trainer.config.config_values import SettingDescription, describe
+from trainer.config.recipes import recipe_named
 from trainer.config.settings import (
     Problem,
     assignment,
@@ -333,6 +334,25 @@ class AlgorithmConfig(SharedSettings):
                 "`config.copy(copy_frozen=False)`."
             )
         self._algo_class = value
+
+    @classmethod
+    def recipe(cls: type[ConfigT], name: str) -> ConfigT:
+        """A config with settings that are known to learn an env, or a kind of envs.
+
+        It is a config as any other: all settings can be seen (`given_settings()`) and changed.
+        `local-trainer recipes` lists all, with the returns and times that were measured.
+
+        Args:
+            name: an env, such as "HalfCheetah-v5", which is set, too; or a kind, such as "mujoco".
+
+        Raises:
+            ConfigError: this algorithm has no recipe for it.
+        """
+        found = recipe_named(
+            name, [base.__name__ for base in getattr(cls.default_algo_class, "__mro__", (cls,))]
+        )
+        config = cls().update_from_dict(found.settings)
+        return config.environment(name) if found.is_of(name) else config
 
     # ---- judging
 
