@@ -376,10 +376,6 @@ MUTANTS = [
     *_of(
         "trainer/modules/actor_critic.py",
         (
-            "        log_std = np.broadcast_to(self._log_std, outputs.shape)",
-            "        log_std = np.zeros_like(outputs)",
-        ),
-        (
             '            np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])',
             "            pass",
         ),

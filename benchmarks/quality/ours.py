@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, TypeVar
 
-from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
+from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer.metrics.learning_checks import LearningWatch
 
 _ITERATION = 1000
 """Env steps that a result is about, at least; it makes no difference to what is learnt."""
@@ -110,8 +111,8 @@ def falling(value: float | str, num_env_steps: int) -> float | list[list[float]]
     return value
 
 
-def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
-    """Trains for the budget; processor seconds, and the return at the end."""
+def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
+    """Trains for the budget."""
 
     def make_env(context: Any) -> Any:
         env = task.make_env()
@@ -127,8 +128,10 @@ def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
         )
         .debugging(seed=seed)
     )
+    watch, found = LearningWatch(), []
     with config.build_algo() as algo:
         while algo.counters.num_env_steps_sampled < task.num_env_steps:
-            algo.train()
+            found += [finding.check for finding in watch.take(algo.train())]
         processor_s = time.process_time() - started_s
-        return processor_s, algo.evaluate()["env_runners"]["episode_return_mean"]
+        final_return = algo.evaluate()["env_runners"]["episode_return_mean"]
+    return Learnt(processor_s, final_return, found)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import gymnasium
 
@@ -94,6 +94,7 @@ class Run:
         final_return: the mean of 20 episodes without exploration, at the end.
         processor_s: from building to the end of training, all threads.
         versions: of what it was made with.
+        findings: what our checks of learning told of it, by their names.
     """
 
     task: str
@@ -104,6 +105,7 @@ class Run:
     final_return: float
     processor_s: float
     versions: dict[str, str] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
 
     @property
     def area(self) -> float:
@@ -136,21 +138,30 @@ def load(task: Task) -> list[Run]:
     return sorted(runs, key=lambda run: (run.trainer, run.seed))
 
 
-Learn = Callable[[Task, int, Recorder], tuple[float, float]]
-"""Learns a task with a seed; gives processor seconds, and the return at the end."""
+class Learnt(NamedTuple):
+    """What a run gives besides its episodes; see `Run`."""
+
+    processor_s: float
+    final_return: float
+    findings: list[str]
+
+
+Learn = Callable[[Task, int, Recorder], Learnt]
+"""Learns a task with a seed."""
 
 
 def measured(task: Task, trainer: str, seed: int, learn: Learn, versions: dict[str, str]) -> Run:
     """One run, from its beginning to its end."""
     recorder = Recorder()
-    processor_s, final_return = learn(task, seed, recorder)
+    learnt = learn(task, seed, recorder)
     return Run(
         task.name,
         trainer,
         seed,
         recorder.curve(task.num_env_steps),
         recorder.steps_to(task.wanted_return),
-        round(final_return, 3),
-        round(processor_s, 2),
+        round(learnt.final_return, 3),
+        round(learnt.processor_s, 2),
         versions,
+        learnt.findings,
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from benchmarks.quality.runs import NUM_EPISODES, Recorded, Recorder
+from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 
 _OF_ENVS: Final = frozenset({"n_envs", "normalize"})
@@ -17,8 +17,8 @@ _NO_ARGUMENTS: Final = _OF_ENVS | _OF_NETWORKS
 _MAY_FALL: Final = frozenset({"learning_rate", "clip_range"})
 
 
-def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
-    """Trains for the budget; processor seconds, and the return at the end."""
+def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
+    """Trains for the budget."""
     import torch
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -40,7 +40,7 @@ def learn(task: Task, seed: int, recorder: Recorder) -> tuple[float, float]:
         fresh = VecNormalize(fresh, training=False, norm_reward=False)
         fresh.obs_rms = env.obs_rms
     mean, _ = evaluate_policy(model, fresh, n_eval_episodes=NUM_EPISODES, warn=False)
-    return processor_s, float(mean)
+    return Learnt(processor_s, float(mean), [])
 
 
 def _model(task: Task, env: Any, seed: int) -> Any:

@@ -83,7 +83,7 @@ def test_a_run_of_ours_records_training_alone():
     settings = {"n_steps": 64, "batch_size": 64, "n_epochs": 1, "net_arch": [4]}
     task = dataclasses.replace(CARTPOLE, num_env_steps=600, settings=settings)
     recorder = Recorder()
-    processor_s, final_return = learn(task, 0, recorder)
+    processor_s, final_return, _ = learn(task, 0, recorder)
     assert recorder.num_steps == 1024  # whole iterations; episodes of the evaluation are not in it
     assert 8.0 <= final_return <= 500.0
     assert processor_s > 0.0

@@ -21,6 +21,7 @@ from callbacks import CallbackChain
 from callbacks.chain import ResultPhases
 from checkpoints import check_shape
 from trainer.algorithms.time_split import CALLBACKS, TimeBetween, split_of
+from trainer.config import AlgorithmConfig
 from trainer.connectors import before_decoding
 from trainer.env_runners.messages import PlayCounts, added_by_id
 from trainer.episodes import SingleAgentEpisode, nested
@@ -31,6 +32,7 @@ from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
 from trainer.metrics import EpisodeStatistics, ResultDict
+from trainer.metrics.learning_checks import SECTION, LearningWatch, Situation, signs_of
 from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup
@@ -200,6 +202,7 @@ class _Algorithm(EvaluatedAlgorithm, Protocol):
     @property
     def learners(self) -> Mapping[ModuleId, Learner]: ...
     def is_trained(self, module_id: ModuleId) -> bool: ...
+    def config_for(self, module_id: ModuleId) -> AlgorithmConfig: ...
     def step(self) -> ResultDict: ...
     def training_step(self) -> None: ...
     def apply_normalization(self) -> None: ...
@@ -227,6 +230,7 @@ class TrainingIterations:
         self._after_result: ResultPhases | None = None
         self._hidden = HiddenMetrics()
         self._has_warned_of_agents = False
+        self._watch = LearningWatch()
 
     @property
     def result(self) -> IterationResult:
@@ -375,11 +379,38 @@ class TrainingIterations:
             elapsed_s=elapsed_s,
             since=self.between.take(),
         )
+        self._look_at_learning(standard)
         logged = algorithm.metrics.peek()
         self._hidden.warn(logged, standard)
         shown = ResultDict(overlaid(logged, standard))
         shown["config"] = dict(algorithm.config.items())
         return shown
+
+    def _look_at_learning(self, standard: dict[str, Any]) -> None:
+        """Adds the signs that learning goes wrong, and logs what is found from them."""
+        algorithm = self._algorithm
+        all_rows = standard["learners"]["__all_modules__"]
+        signs = {
+            id_: found
+            for id_, learner in algorithm.learners.items()
+            if algorithm.is_trained(id_)
+            and (
+                found := signs_of(
+                    Situation(
+                        metrics=standard["learners"].get(id_, {}),
+                        env_runners=standard["env_runners"],
+                        num_trained=all_rows["num_env_steps_trained_lifetime"],
+                        num_env_slots=algorithm.config.num_env_slots,
+                        setting=algorithm.config_for(id_).get,
+                        action_space=learner.module.action_space,
+                    )
+                )
+            )
+        }
+        if signs:
+            standard[SECTION] = signs
+        for finding in self._watch.take(standard):
+            _LOGGER.warning("Learning goes wrong: %s Said once.", finding)
 
     def _has_several(self) -> bool:
         """Whether there are several agents or modules."""

@@ -283,6 +283,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_watch(subparsers)
     _add_plot(subparsers)
     _add_report(subparsers)
+    _add_check(subparsers)
     _add_track(subparsers)
     parser.set_defaults(parsers=subparsers.choices)
     for subparser in subparsers.choices.values():
@@ -704,6 +705,17 @@ def _add_plot(subparsers: _Subparsers) -> None:
     parser.add_argument(
         "--smooth", type=count, default=1, metavar="N", help="means of the last N results"
     )
+
+
+def _add_check(subparsers: _Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "check", help="say whether learning goes wrong in runs, why, and what to change"
+    )
+    parser.set_defaults(command=report_commands.check)
+    parser.add_argument(
+        "paths", type=place, nargs="+", metavar="RUN", help="runs, or folders of some"
+    )
+    _add_json(parser)
 
 
 def _add_report(subparsers: _Subparsers) -> None:

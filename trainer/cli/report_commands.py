@@ -6,6 +6,7 @@ They only read. Each takes the parsed arguments and returns an exit code.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from checkpoints import LinkError
 from trainer.cli.output import missing_extras_explained, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
+from trainer.metrics.learning_checks import CHECKS, findings
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
 from trainer.tune.events import TrialStatus
@@ -103,6 +105,21 @@ def report(arguments: argparse.Namespace) -> int:
                 )
             )
         )
+    return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Says of runs whether learning goes wrong, why, and what to change."""
+    found = {str(path): findings(read_run(path).rows) for path in _runs_at(arguments.paths)}
+    if arguments.json:
+        print_json(
+            {path: [dataclasses.asdict(each) for each in of_run] for path, of_run in found.items()}
+        )
+        return 0
+    for path, of_run in found.items():
+        print_text(f"{path}: {'nothing was found' if not of_run else ''}")
+        for finding in of_run:
+            print_text(f"  {finding}\n    (threshold: {CHECKS[finding.check].source})")
     return 0
 
 

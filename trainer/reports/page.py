@@ -20,6 +20,7 @@ from callbacks.ready_made.progress import duration
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.building import algorithm_class
 from trainer.errors import ConfigError, ReportError
+from trainer.metrics.learning_checks import findings
 from trainer.reports.curves import curve_of, grouped, summary_of
 from trainer.reports.figures import figure_of, metric_label, save_figure
 from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
@@ -92,6 +93,11 @@ def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]
         "differing": _differing_by_label(groups),
         "faults": {
             name: found for name, run in zip(names, runs, strict=True) if (found := _faults(run))
+        },
+        "findings": {
+            name: wrong
+            for name, run in zip(names, runs, strict=True)
+            if (wrong := findings(run.rows))
         },
         "are_settings_known": any(run.settings for run in runs),
         "timings": {
@@ -272,6 +278,14 @@ them. Thin: each run.</p>
 {% for caption, svg in curves %}
 <figure>{{ svg|safe }}<figcaption>{{ caption }}</figcaption></figure>
 {% endfor %}
+
+{% if findings %}
+<h2>Learning goes wrong</h2>
+{% for name, found in findings.items() %}
+<p>{{ name }}:</p>
+<ul>{% for finding in found %}<li>{{ finding }}</li>{% endfor %}</ul>
+{% endfor %}
+{% endif %}
 
 <h2>Final returns</h2>
 <div class="wide"><table>

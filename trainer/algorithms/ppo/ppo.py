@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import gymnasium as gym
 import numpy as np
 from numpy.random import Generator
 
@@ -36,6 +37,7 @@ from trainer.connectors import (
     AdvantageEstimate,
     Chunks,
     SampleBatch,
+    before_decoding,
     compute_advantages,
     estimate_advantages,
     explained_variance,
@@ -105,6 +107,7 @@ class PPOLoss:
         vf_loss_unclipped: mean (V - y)².
         entropy: mean H in nats.
         mean_kl_loss: mean KL in nats.
+        clip_fraction: the share of rows whose ratio is outside [1-ε, 1+ε].
         total_loss: the value that is minimised.
         d_action_dist_inputs: derivative of the total, [B, K].
         d_vf_preds: derivative of the total, [B].
@@ -115,6 +118,7 @@ class PPOLoss:
     vf_loss_unclipped: float
     entropy: float
     mean_kl_loss: float
+    clip_fraction: float
     total_loss: float
     d_action_dist_inputs: Array
     d_vf_preds: Array
@@ -135,7 +139,7 @@ def ppo_loss(
     parts = np.empty((5, num_rows), values.dtype)
     surrogates, squared_errors_clipped, squared_errors, entropies, divergences = parts
 
-    d_logp = _clipped_surrogates(
+    d_logp, num_clipped = _clipped_surrogates(
         terms.logp - targets.action_logp,
         targets.advantages,
         clip_param=c.clip_param,
@@ -164,6 +168,7 @@ def ppo_loss(
         vf_loss_unclipped=vf_loss_unclipped,
         entropy=entropy,
         mean_kl_loss=kl,
+        clip_fraction=num_clipped / num_rows,
         total_loss=total_loss,
         d_action_dist_inputs=terms.backward(
             d_logp=d_logp, d_entropy=-c.entropy_coeff / num_rows, d_kl=c.kl_coeff / num_rows
@@ -174,19 +179,22 @@ def ppo_loss(
 
 def _clipped_surrogates(
     log_ratio: Array, advantages: Array, *, clip_param: float, out: Array
-) -> Array:
-    """Writes min(r A, clip(r, 1-ε, 1+ε) A) of equation 7; returns its derivative for log π, [B].
+) -> tuple[Array, int]:
+    """Writes min(r A, clip(r, 1-ε, 1+ε) A) of equation 7.
 
-    d(r A)/d log π = r A where the minimum is the unclipped part, and 0 elsewhere.
+    Returns:
+        Its derivative for log π, [B]: d(r A)/d log π = r A where the minimum is the unclipped part,
+        and 0 elsewhere; and the number of rows whose ratio the clipping changes.
     """
     ratio = np.exp(log_ratio)
     unclipped = ratio * advantages
     clipped = np.minimum(np.maximum(ratio, 1.0 - clip_param), 1.0 + clip_param)
+    num_clipped = int(np.count_nonzero(clipped != ratio))
     clipped *= advantages
     np.minimum(unclipped, clipped, out=out)
     # `where`, not a product: an infinite ratio that is clipped has gradient 0, not 0 times
     # infinity.
-    return np.where(unclipped <= clipped, unclipped, 0.0)
+    return np.where(unclipped <= clipped, unclipped, 0.0), num_clipped
 
 
 # ---- learner
@@ -197,6 +205,7 @@ _LOSS_METRICS: Final = (
     "vf_loss_unclipped",
     "entropy",
     "mean_kl_loss",
+    "clip_fraction",
     "total_loss",
 )
 
@@ -216,15 +225,18 @@ class PPOSettings(LearnerSettings):
     entropy_coeff: ScheduleSetting
     clip_param: ScheduleSetting
     vf_clip_param: float | None
+    normalize_actions: bool
 
 
 class PPOLearner(EpisodeLearner):
     """Proximal policy optimisation (Schulman et al. 2017, algorithm 1, with RLlib's KL penalty).
 
     Metrics are means over the minibatches of the last epoch, except: `vf_explained_var` (of the
-    values that the advantages were computed with), `curr_kl_coeff` (the weight for the next
-    update), `curr_entropy_coeff` and `default_optimizer_learning_rate` (used in this update),
-    `num_module_steps_trained` (rows of all minibatches).
+    values that the advantages were computed with), `actions_at_bounds` (the share of numbers in the
+    actions of the batch that are at or beyond the bounds of the space, if it has some),
+    `obs_magnitude` (the largest root mean square of a number of the observations), `curr_kl_coeff`
+    (the weight for the next update), `curr_entropy_coeff` and `default_optimizer_learning_rate`
+    (used in this update), `num_module_steps_trained` (rows of all minibatches).
     """
 
     settings: PPOSettings
@@ -244,6 +256,7 @@ class PPOLearner(EpisodeLearner):
         self.kl_coeff = float(settings.kl_coeff) if settings.use_kl_loss else 0.0
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
         self._clip_param = Schedule.from_setting(settings.clip_param, name="clip_param")
+        self._bounds = _bounds_of(self.module.action_space, settings.normalize_actions)
 
     def learn(
         self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
@@ -272,11 +285,24 @@ class PPOLearner(EpisodeLearner):
         metrics = _means(record)
         self._adapt_kl_coeff(metrics["mean_kl_loss"])
         metrics["vf_explained_var"] = explained_variance(estimate.value_targets, values)
+        metrics |= self._sizes(columns)
         metrics["curr_kl_coeff"] = self.kl_coeff
         metrics["curr_entropy_coeff"] = coefficients.entropy_coeff
         metrics["default_optimizer_learning_rate"] = lr
         metrics["num_module_steps_trained"] = num_rows_trained
         return metrics
+
+    def _sizes(self, columns: Columns) -> dict[str, float]:
+        """How large observations and actions are, for the checks of learning."""
+        sizes: dict[str, float] = {}
+        if columns.obs.ndim == 2:  # images are bytes
+            squares = np.einsum("bd,bd->d", columns.obs, columns.obs, dtype=np.float64)
+            sizes["obs_magnitude"] = math.sqrt(squares.max(initial=0.0) / max(1, len(columns.obs)))
+        if self._bounds is not None:
+            low, high = self._bounds
+            at_bounds = (columns.actions <= low) | (columns.actions >= high)
+            sizes["actions_at_bounds"] = float(at_bounds.mean())
+        return sizes
 
     def extra_state(self) -> State:
         """The current weight of the KL penalty."""
@@ -377,6 +403,15 @@ class PPOLearner(EpisodeLearner):
             self.kl_coeff *= 1.5
         elif mean_kl < 0.5 * settings.kl_target:
             self.kl_coeff *= 0.5
+
+
+def _bounds_of(space: gym.Space[Any], normalize_actions: bool) -> tuple[Array, Array] | None:
+    """The bounds of what a policy emits, of a Box of numbers that has some; else None."""
+    emitted = before_decoding(space, normalize_actions=normalize_actions)
+    if not isinstance(emitted, gym.spaces.Box):
+        return None
+    has_bounds = emitted.bounded_below.any() or emitted.bounded_above.any()
+    return (emitted.low, emitted.high) if has_bounds else None
 
 
 def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
