@@ -34,6 +34,25 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path):
     assert "There are no runs at" in run("plot", "run/checkpoints", folder=tmp_path, code=1).stderr
 
 
+def test_a_run_whose_learning_goes_wrong_is_found_out(tmp_path):
+    train(tmp_path, "--stop-iterations", 12, "--set", "lr=0.0", "--set", "vf_clip_param=null")
+    told = run("check", ".", folder=tmp_path, code=1).stdout
+    assert "run: 1 found\n  learning_rate_is_zero (default_policy, iteration 10)" in told
+    assert json.loads(run("check", "run", "--json", folder=tmp_path, code=1).stdout) == {
+        "run": [
+            {
+                "check": "learning_rate_is_zero",
+                "module_id": "default_policy",
+                "iteration": 10,
+                "figure": 0.0,
+            }
+        ]
+    }
+    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()[:9]
+    (tmp_path / "run" / "results.jsonl").write_text("\n".join(lines))
+    assert run("check", "run", folder=tmp_path).stdout == "run: nothing was found\n"
+
+
 @pytest.mark.parametrize(
     ("status", "state", "held_state", "told"),
     [

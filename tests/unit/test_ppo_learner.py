@@ -149,6 +149,8 @@ def test_metrics_are_complete_and_say_what_was_used():
         "vf_explained_var",
         "entropy",
         "mean_kl_loss",
+        "clip_fraction",
+        "obs_magnitude",
         "curr_kl_coeff",
         "curr_entropy_coeff",
         "total_loss",

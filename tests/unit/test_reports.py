@@ -240,6 +240,17 @@ def test_a_page_escapes_what_runs_are_called_and_needs_no_network(tmp_path):
         write_report(run, tmp_path / "page.txt")
 
 
+def test_a_page_says_that_learning_goes_wrong_and_escapes_it(tmp_path):
+    run = written(tmp_path, "a", [])
+    signs = {"<b>": {"learning_rate_is_zero": 0.0}}
+    lines = [json.dumps(row(i, 5.0, learning_signs=signs)) for i in range(1, 12)]
+    (run / "results.jsonl").write_text("\n".join(lines))
+    page = write_report(run, tmp_path / "page.html").read_text()
+    assert "<li>learning_rate_is_zero (&lt;b&gt;, iteration 10): The learning rate is 0." in page
+    sound = write_report(written(tmp_path, "b", [1.0]), tmp_path / "sound.html").read_text()
+    assert "Learning goes wrong" not in sound
+
+
 def test_a_page_about_a_relative_path_shows_its_recordings(tmp_path, monkeypatch):
     (written(tmp_path, "runs/x", [1.0]) / "small.mp4").write_bytes(b"film")
     (tmp_path / "runs/x/too large #1.mp4").write_bytes(bytes(21 * 2**20))

@@ -109,18 +109,18 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Says of runs whether learning goes wrong, why, and what to change."""
+    """Says of runs whether learning goes wrong, why, and what to change; 1 if it does in one."""
     found = {str(path): findings(read_run(path).rows) for path in _runs_at(arguments.paths)}
     if arguments.json:
         print_json(
             {path: [dataclasses.asdict(each) for each in of_run] for path, of_run in found.items()}
         )
-        return 0
-    for path, of_run in found.items():
-        print_text(f"{path}: {'nothing was found' if not of_run else ''}")
-        for finding in of_run:
-            print_text(f"  {finding}\n    (threshold: {CHECKS[finding.check].source})")
-    return 0
+    else:
+        for path, of_run in found.items():
+            print_text(f"{path}: {f'{len(of_run)} found' if of_run else 'nothing was found'}")
+            for each in of_run:
+                print_text(f"  {each}\n    (threshold: {CHECKS[each.check].source})")
+    return int(any(found.values()))
 
 
 def _runs_at(paths: list[str]) -> list[Path]:
