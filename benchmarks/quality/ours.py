@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
-from trainer.metrics.learning_checks import LearningWatch
+from trainer.learners.learning_checks import LearningWatch
 
 _ITERATION = 1000
 """Env steps that a result is about, at least; it makes no difference to what is learnt."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from trainer import DQNConfig, PPOConfig
-from trainer.metrics.learning_checks import findings
+from trainer.learners.learning_checks import findings
 from trainer.testing.envs import CorridorEnv
 
 pytestmark = pytest.mark.learning

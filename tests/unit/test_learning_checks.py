@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.metrics.learning_checks import (
+from trainer.learners.learning_checks import (
     CHECKS,
     SECTION,
     LearningWatch,

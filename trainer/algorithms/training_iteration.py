@@ -31,8 +31,8 @@ from trainer.errors import TrainerError
 from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
+from trainer.learners.learning_checks import SECTION, LearningWatch, Situation, signs_of
 from trainer.metrics import EpisodeStatistics, ResultDict
-from trainer.metrics.learning_checks import SECTION, LearningWatch, Situation, signs_of
 from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
 from trainer.runner_group import EnvRunnerGroup

@@ -21,7 +21,7 @@ from checkpoints import LinkError
 from trainer.cli.output import missing_extras_explained, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
-from trainer.metrics.learning_checks import CHECKS, findings
+from trainer.learners.learning_checks import CHECKS, findings
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
 from trainer.tune.events import TrialStatus

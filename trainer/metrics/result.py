@@ -353,8 +353,6 @@ PPO learner | learners/*/ | sometimes
     vf_explained_var: at most 1
     mean_kl_loss: nats
     clip_fraction: share of rows
-    actions_at_bounds: share of numbers
-    obs_magnitude:
     curr_kl_coeff:
     curr_entropy_coeff:
 replay learner | learners/*/ | sometimes
@@ -408,8 +406,11 @@ algorithm |  | train
     num_training_step_calls_per_iteration: calls
     done:
     config:
+checks of learning | learners/*/ | sometimes
+    actions_at_bounds: share of numbers
+    obs_magnitude:
 checks of learning |  | sometimes
-    learning_signs/*:
+    learning_signs:
 early stopping |  | sometimes
     stop_reason: sentence
 task ladder | curriculum/ | sometimes

@@ -20,7 +20,7 @@ from callbacks.ready_made.progress import duration
 from checkpoints.writer import write_whole_file
 from trainer.algorithms.building import algorithm_class
 from trainer.errors import ConfigError, ReportError
-from trainer.metrics.learning_checks import findings
+from trainer.learners.learning_checks import findings
 from trainer.reports.curves import curve_of, grouped, summary_of
 from trainer.reports.figures import figure_of, metric_label, save_figure
 from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
