@@ -89,14 +89,14 @@ RUINED = {
         lambda: dqn(num_steps_sampled_before_learning_starts=10**6),
         "never_learns_from_replay", 30),
     "values that chase themselves": (
-        lambda: dqn(lr=1.0, target_network_update_freq=1, grad_clip=None), "values_diverge", 30),
+        lambda: dqn(lr=1.0, target_network_update_freq=1, grad_clip=None), "values_diverge", 8),
 }  # fmt: skip
 
 SOUND = {
     "PPO": (lambda: ppo(), 40),
     "PPO with numbers for actions": (lambda: PPOConfig.recipe("Pendulum-v1"), 20),
-    "DQN": (lambda: DQNConfig.recipe("CartPole-v1"), 50),
-    "DQN in a corridor": (lambda: DQNConfig().environment(CorridorEnv), 5),
+    "DQN": (lambda: DQNConfig.recipe("CartPole-v1"), 15),
+    "DQN in a corridor": (lambda: DQNConfig().environment(CorridorEnv), 2),
 }
 
 
