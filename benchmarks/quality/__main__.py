@@ -10,15 +10,10 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
-from statistics import median
 
 from benchmarks.quality import ours, runs, theirs
 from benchmarks.quality.runs import OURS, PEER, Run, load, path_of, read
-from benchmarks.quality.statistics import (
-    interquartile_mean,
-    interval,
-    probability_of_improvement,
-)
+from benchmarks.quality.table import table
 from benchmarks.quality.tasks import BY_NAME, Task
 
 _LEARNS = {OURS: ours.learn, PEER: theirs.learn}
@@ -120,57 +115,6 @@ def _shown(run: Run, task: Task) -> str:
         f"{reached or f'{task.wanted_return:g} not reached'}, {run.processor_s:.0f} s"
         f"{(run.findings and ', told: ' + ', '.join(run.findings)) or ''}"
     )
-
-
-_HEAD = (
-    "| task | seeds | mean of the run (IQM) | of the peer, 95 % | better in | at the end "
-    "| of the peer | steps to the bound | of the peer | processor time |",
-    "|---|---|---|---|---|---|---|---|---|---|",
-)
-
-
-def table(campaign: Sequence[tuple[Task, Sequence[Run]]]) -> list[str]:
-    """The results, a line for each task that has some."""
-    lines = [*_HEAD]
-    for task, all_ in campaign:
-        mine = [run for run in all_ if run.trainer == OURS]
-        other = [run for run in all_ if run.trainer == PEER]
-        if mine:
-            lines.append(_line(task, mine, other))
-    return lines
-
-
-def _line(task: Task, mine: Sequence[Run], other: Sequence[Run]) -> str:
-    areas, their_areas = [r.area for r in mine], [r.area for r in other]
-    cells = [
-        task.name,
-        f"{len(mine)}, {len(other)}",
-        f"{interquartile_mean(areas):.1f}",
-    ]
-    if other:
-        low, high = interval(interquartile_mean, their_areas)
-        cells += [
-            f"{interquartile_mean(their_areas):.1f} ({low:.1f} – {high:.1f})",
-            f"{probability_of_improvement(areas, their_areas):.2f}",
-        ]
-    else:
-        cells += ["", ""]
-    cells += [_final(mine), _final(other), _steps(mine), _steps(other)]
-    times = [run.processor_s for run in mine]
-    cells.append(f"{median(times) / median(r.processor_s for r in other):.2f}" if other else "")
-    return f"| {' | '.join(cells)} |"
-
-
-def _final(all_: Sequence[Run]) -> str:
-    return f"{median(run.final_return for run in all_):.1f}" if all_ else ""
-
-
-def _steps(all_: Sequence[Run]) -> str:
-    """The median of those that came to the bound, and how many did."""
-    reached = [run.steps_to_wanted for run in all_ if run.steps_to_wanted is not None]
-    if not all_:
-        return ""
-    return f"{f'{median(reached):,.0f}, ' if reached else ''}{len(reached)} of {len(all_)}"
 
 
 if __name__ == "__main__":

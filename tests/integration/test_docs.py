@@ -158,6 +158,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none():
         "docs/architecture.md",
         "docs/decisions.md",
         "docs/files.md",
+        "docs/results.md",
         "docs/glossary.md",
         "docs/installing.md",
         "docs/popular-envs.md",

@@ -16,6 +16,7 @@ from benchmarks.quality.statistics import (
     interval,
     probability_of_improvement,
 )
+from benchmarks.quality.table import is_below, table
 from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS
 from trainer.testing.envs import CountdownEnv
 
@@ -173,8 +174,24 @@ def test_an_unknown_task_is_refused(capsys):
 def test_a_line_compares_the_runs():
     mine = [run("ours", seed, area, 1000 * seed) for seed, area in enumerate((10.0, 20.0))]
     other = [run("sb3", seed, area) for seed, area in enumerate((15.0, 15.0))]
-    assert campaign.table([(CARTPOLE, [*mine, *other])])[2] == (
-        "| PPO CartPole-v1 | 2, 2 | 15.0 | 15.0 (15.0 – 15.0) | 0.50 | 15.0 | 15.0 "
+    assert table([(CARTPOLE, [*mine, *other])])[2] == (
+        "| PPO CartPole-v1 | 2, 2 | 15.0 | 15.0 (15.0 – 15.0) | no | 0.50 | 15.0 | 15.0 "
         "| 500, 2 of 2 | 0 of 2 | 1.00 |"
     )
-    assert campaign.table([(CARTPOLE, mine)])[2].count("|") == 11
+    assert table([(CARTPOLE, mine)])[2].count("|") == 12
+
+
+def test_a_line_is_below_if_our_mean_is_below_the_interval_of_the_peer():
+    other = [run("sb3", seed, area) for seed, area in enumerate((10.0, 20.0, 30.0))]
+    assert not is_below([run("ours", 0, 10.0)], other)
+    assert is_below([run("ours", 0, 9.9)], other)
+
+
+def test_the_page_is_that_of_the_files():
+    pytest.importorskip("matplotlib")
+    from benchmarks.quality.page import PAGE, campaign_so_far, page_of
+
+    assert PAGE.read_text(encoding="utf-8") == page_of(campaign_so_far()), (
+        "run: python -m benchmarks.quality.page"
+    )
+    assert all(f"| {task.name} |" in PAGE.read_text() for task, _ in campaign_so_far())

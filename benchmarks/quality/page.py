@@ -1,0 +1,166 @@
+"""Writes `docs/results.md` and its pictures from the files of the campaign.
+
+python -m benchmarks.quality.page
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.quality.runs import NUM_EPISODES, NUM_POINTS, Run, load
+from benchmarks.quality.table import Campaign, is_below, sides, table
+from benchmarks.quality.tasks import TASKS, Task
+from checkpoints.writer import write_whole_file
+from trainer.reports.figures import save_figure
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "results.md"
+_FEWEST: Final = 3
+"""Seeds of each side that a comparison is made from."""
+_COLUMNS: Final = 4
+
+_CAUSES: Final[dict[str, str]] = {}
+"""Of tasks that are below: why."""
+
+_INTRODUCTION: Final = """\
+# How well it learns
+
+This page is made by `python -m benchmarks.quality.page` from the files in
+`benchmarks/quality/results`; do not edit it by hand.
+
+Both sides, ours and [Stable-Baselines3](https://github.com/DLR-RM/stable-baselines3) (sb3-contrib
+where there is memory), have the settings of
+[RL Baselines3 Zoo](https://github.com/DLR-RM/rl-baselines3-zoo), which
+`benchmarks/quality/tasks.py` spells out, and the same envs, budgets and evaluation. Any run can be
+made again, in a clone of the project:
+
+```sh
+pip install "local-trainer[bench]" mujoco "gymnasium[box2d]"
+python -m benchmarks.quality Hopper --seeds 5 --jobs 2     # the runs that have no file yet
+```
+
+- **mean of the run**: the mean return of the last {episodes} episodes of training, averaged over
+  {points} points of the run: the area under the learning curve, divided by the budget. Over seeds
+  the interquartile mean, without the ⌊n/4⌋ lowest and highest; in brackets its 95 % interval, a
+  percentile bootstrap over runs ([Agarwal et al. 2021](https://arxiv.org/abs/2108.13264)).
+- **below**: our interquartile mean is below that interval of the peer. Two that learn alike
+  are told so in one of twelve cases.
+- **better in**: the share of pairs of runs in which ours has the higher mean.
+- **at the end**: the median of {episodes} episodes without exploration after training.
+- **steps to the bound**: the median of env steps until the mean of {episodes} episodes of training
+  was the task's bound, of those runs that came there.
+- **processor time**: the median of ours divided by that of the peer; one thread each, beside other
+  work.
+"""
+
+
+def page_of(campaign: Campaign) -> str:
+    """The page."""
+    blocks = [
+        _INTRODUCTION.format(episodes=NUM_EPISODES, points=NUM_POINTS),
+        _summary(campaign),
+    ]
+    for algorithm, of_algorithm in _by_algorithm(campaign).items():
+        blocks += [
+            f"## {algorithm}\n",
+            "\n".join(table(of_algorithm)) + "\n",
+            f"![Learning curves of {algorithm}]({_picture(algorithm)})\n",
+        ]
+    blocks.append(
+        "Curves: the median over seeds, and the middle half of the seeds as a band; ours solid, "
+        "the peer dashed. The dotted line is\nthe bound.\n"
+    )
+    return "\n".join([*blocks, _told(campaign)])
+
+
+def _summary(campaign: Campaign) -> str:
+    compared = [
+        (task, mine, other)
+        for task, runs in campaign
+        for mine, other in (sides(runs),)
+        if min(len(mine), len(other)) >= _FEWEST
+    ]
+    below = [task for task, mine, other in compared if is_below(mine, other)]
+    ratios = [
+        median(run.processor_s for run in mine) / median(run.processor_s for run in other)
+        for _, mine, other in compared
+    ]
+    lines = [
+        f"Of {len(compared)} tasks with at least {_FEWEST} seeds on both sides, "
+        f"{len(compared) - len(below)} are not below the peer.\n"
+        f"The median of the processor times is {median(ratios):.2f} of the peer's.\n"
+    ]
+    lines += [
+        f"- {task.name} is below. {_CAUSES.get(task.name, 'Why is not known yet.')}"
+        for task in below
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _told(campaign: Campaign) -> str:
+    """What the checks of learning said of our runs."""
+    mine = [(task, run) for task, runs in campaign for run in sides(runs)[0]]
+    told = Counter((task.name, check) for task, run in mine for check in run.findings)
+    lines = [
+        "## What the checks of learning said\n",
+        "[Checks of learning](metrics.md#when-learning-goes-wrong) looked at our "
+        f"{len(mine)} runs, and told {'these:' if told else 'nothing.'}\n",
+        *(f"- {name}: `{check}` in {count}" for (name, check), count in sorted(told.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _by_algorithm(campaign: Campaign) -> dict[str, list[tuple[Task, Sequence[Run]]]]:
+    found: dict[str, list[tuple[Task, Sequence[Run]]]] = {}
+    for task, runs in campaign:
+        found.setdefault(task.algorithm, []).append((task, runs))
+    return found
+
+
+def _picture(algorithm: str) -> str:
+    return f"results-{algorithm.lower()}.svg"
+
+
+def _draw(campaign: Campaign, path: Path) -> None:
+    """A small picture for each task, side by side."""
+    num_rows = -(-len(campaign) // _COLUMNS)
+    figure = Figure(figsize=(3.2 * _COLUMNS, 2.3 * num_rows), layout="constrained")
+    grid = list(figure.subplots(num_rows, _COLUMNS, squeeze=False).flat)
+    for axes, (task, runs) in zip(grid, campaign, strict=False):
+        _draw_task(axes, task, runs)
+    for axes in grid[len(campaign) :]:
+        axes.remove()
+    write_whole_file(path, lambda file: save_figure(figure, file, kind=".svg"), overwrite=True)
+
+
+def _draw_task(axes: Any, task: Task, runs: Sequence[Run]) -> None:
+    at = np.arange(1, NUM_POINTS + 1) * task.num_env_steps / NUM_POINTS / 1000.0
+    for of_side, colour, line in zip(sides(runs), ("#0072B2", "#D55E00"), ("-", "--"), strict=True):
+        if of_side:
+            low, middle, high = np.percentile([run.curve for run in of_side], [25, 50, 75], axis=0)
+            axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.plot(at, middle, color=colour, linestyle=line, linewidth=1.6)
+    axes.axhline(task.wanted_return, color="#000000", linestyle=":", linewidth=0.8)
+    axes.set_title(task.name.removeprefix(f"{task.algorithm} "), fontsize=9)
+    axes.tick_params(labelsize=7)
+    axes.set_xlabel("1,000 env steps", fontsize=7)
+    axes.grid(visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def campaign_so_far() -> Campaign:
+    """Of each task that has runs of ours, all runs that there are."""
+    found = [(task, load(task)) for task in TASKS]
+    return [(task, runs) for task, runs in found if sides(runs)[0]]
+
+
+if __name__ == "__main__":
+    write_whole_file(PAGE, page_of(campaign_so_far()).encode(), overwrite=True)
+    for name, tasks in _by_algorithm(campaign_so_far()).items():
+        _draw(tasks, PAGE.with_name(_picture(name)))
