@@ -65,6 +65,7 @@ def _campaign(tasks: Sequence[Task], trainers: Sequence[str], seeds: int, jobs: 
         for seed in range(seeds)  # all tasks once, before any twice
         for task in possible
         for trainer in trainers
+        if trainer == OURS or task.has_peer
         if not path_of(task.name, trainer, seed).exists()
     ]
     print(f"{len(missing)} runs are missing, {jobs} at a time", flush=True)

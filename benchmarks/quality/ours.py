@@ -28,6 +28,12 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
         "fcnet_activation": s["activation"],
         "initializer": "orthogonal" if s["ortho_init"] else "uniform",
     }
+    if "conv_filters" in s:
+        model |= {
+            "conv_filters": [[*each, "valid"] for each in s["conv_filters"]],
+            "conv_activation": s["activation"],
+            "vf_share_layers": True,  # the peer's networks of images are
+        }
     if task.has_memory:
         model |= {
             "fcnet_hiddens": [],
@@ -73,7 +79,7 @@ def _dqn(task: Task, s: dict[str, Any]) -> DQNConfig:
     return _with_replay(DQNConfig(), s).training(
         lr=falling(s["learning_rate"], task.num_env_steps),
         grad_clip=s["max_grad_norm"],
-        double_q=False,
+        double_q=s["double_q"],
         dueling=False,
         n_step=s["n_steps"],
         target_network_update_freq=s["target_update_interval"],
@@ -90,6 +96,8 @@ def _sac(task: Task, s: dict[str, Any]) -> SACConfig:
 
 def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:
     """What is alike for all that learn from a replay buffer."""
+    is_prioritized = s.get("prioritized")
+    buffer = "PrioritizedEpisodeReplayBuffer" if is_prioritized else "EpisodeReplayBuffer"
     return (
         config.env_runners(num_env_runners=0, rollout_fragment_length=s["train_freq"])
         .training(
@@ -97,7 +105,7 @@ def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:
             training_intensity=s["batch_size"] * s["gradient_steps"] / s["train_freq"],
             gamma=s["gamma"],
             num_steps_sampled_before_learning_starts=s["learning_starts"],
-            replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": s["buffer_size"]},
+            replay_buffer_config={"type": buffer, "capacity": s["buffer_size"]},
             model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
         )
         .reporting(min_sample_timesteps_per_iteration=_ITERATION)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.quality.published import CLEANRL, SOURCE
 from benchmarks.quality.runs import NUM_EPISODES, NUM_POINTS, Run, load
 from benchmarks.quality.table import Campaign, is_below, sides, table
 from benchmarks.quality.tasks import TASKS, Task
@@ -76,7 +77,7 @@ def page_of(campaign: Campaign) -> str:
         "Curves: the median over seeds, and the middle half of the seeds as a band; ours solid, "
         "the peer dashed. The dotted line is\nthe bound.\n"
     )
-    return "\n".join([*blocks, _told(campaign)])
+    return "\n".join([*blocks, _beside_published(campaign), _told(campaign)])
 
 
 def _summary(campaign: Campaign) -> str:
@@ -100,6 +101,27 @@ def _summary(campaign: Campaign) -> str:
         f"- {task.name} is below. {_CAUSES.get(task.name, 'Why is not known yet.')}"
         for task in below
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _beside_published(campaign: Campaign) -> str:
+    """Ours beside what CleanRL reports."""
+    mine = {task.name: (task, runs) for task, all_ in campaign for runs in (sides(all_)[0],)}
+    lines = [
+        "## Beside CleanRL's published figures\n",
+        "Their settings are others, and their budgets larger: returns of training at its end, with "
+        f"the deviation over 3 seeds\n({SOURCE}). Ours: the median at the end, as above.\n",
+        "| task | theirs | after env steps | ours | after env steps |",
+        "|---|---|---|---|---|",
+    ]
+    for theirs in CLEANRL:
+        if theirs.task in mine:
+            task, runs = mine[theirs.task]
+            final = median(run.final_return for run in runs)
+            lines.append(
+                f"| {task.algorithm} {theirs.env_name} | {theirs.mean:.1f} ± {theirs.deviation:.1f} "
+                f"| {theirs.num_env_steps:,} | {final:.1f} | {task.num_env_steps:,} |"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ leave open are Stable-Baselines3's defaults, which `DEFAULTS` spells out, so tha
 told everything. Differences from the Zoo:
 
 - MuJoCo's envs are those of version 5; the Zoo tuned for version 4.
+- What the Zoo has no entry for has that of the plain algorithm, or of the nearest env.
 - Noise is independent from step to step: `use_sde` is left out on both sides.
 - Budgets are smaller where the Zoo gives millions of steps.
 - HalfCheetah, Hopper and Walker2d stand there with tuned settings for 10⁶ steps, whose learning
@@ -63,6 +64,8 @@ DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
             "max_grad_norm": 10.0,
             "n_steps": 1,
             "net_arch": [64, 64],
+            "double_q": False,
+            "prioritized": False,
         },
         "SAC": {
             "learning_rate": 3e-4,
@@ -77,7 +80,7 @@ DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
         },
     }
 )
-"""Stable-Baselines3's defaults, by algorithm."""
+"""Stable-Baselines3's defaults, by algorithm; it has neither `double_q` nor `prioritized`."""
 
 _MEMORY: Final = {"lstm_hidden_size": 64, "net_arch": [64], "activation": "relu"}
 """`RecurrentPPO` with a memory for the policy and one for the values."""
@@ -126,6 +129,12 @@ class Task:
         return "lstm_hidden_size" in self.settings
 
     @property
+    def has_peer(self) -> bool:
+        """Whether the peer has what is needed."""
+        settings = self.whole_settings
+        return not (settings.get("double_q") or settings.get("prioritized"))
+
+    @property
     def is_possible(self) -> bool:
         """Whether the env is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
@@ -140,6 +149,24 @@ class WithoutVelocity(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 def _pendulum_without_velocity() -> Env:
     return WithoutVelocity(gymnasium.make("Pendulum-v1"))
+
+
+class AsImage(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """MinAtar's planes of bits as an image of bytes, which both sides scale to [0, 1]."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Box(0, 255, env.observation_space.shape, np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        return observation.astype(np.uint8) * 255
+
+
+def _minatar(game: str) -> Env:
+    from minatar.gym import BaseEnv
+
+    # Episodes have no limit of their own; 10⁸ frames are the package's for people who play.
+    return AsImage(gymnasium.wrappers.TimeLimit(BaseEnv(game=game), 10_000))
 
 
 def _task(
@@ -303,6 +330,29 @@ TASKS: Final = (
         **_WIDE,
     ),
     Task(
+        "PPO MinAtar Breakout",
+        "PPO",
+        partial(_minatar, "breakout"),
+        300_000,
+        5.0,
+        {
+            "n_envs": 8,
+            "n_steps": 128,
+            "n_epochs": 4,
+            "batch_size": 256,
+            "learning_rate": "lin_2.5e-4",
+            "clip_range": "lin_0.1",
+            "vf_coef": 0.5,
+            "ent_coef": 0.01,
+            "activation": "relu",
+            "conv_filters": [[16, 3, 1]],
+            "net_arch": [128],
+        },
+        "minatar",
+        source="RL Baselines3 Zoo 22e3ff2, hyperparams/ppo.yml: atari; the network of Young and "
+        "Tian 2019, MinAtar",
+    ),
+    Task(
         "PPO CartPole without velocities",
         "PPO",
         StatelessCartPole,
@@ -340,21 +390,31 @@ TASKS: Final = (
         },
         is_continuous=True,
     ),
-    _task(
-        "DQN",
-        "CartPole-v1",
-        50_000,
-        475.0,
-        learning_rate=2.3e-3,
-        batch_size=64,
-        buffer_size=100_000,
-        learning_starts=1000,
-        target_update_interval=10,
-        train_freq=256,
-        gradient_steps=128,
-        exploration_fraction=0.16,
-        exploration_final_eps=0.04,
-        net_arch=[256, 256],
+    *(
+        _task(
+            "DQN",
+            "CartPole-v1",
+            50_000,
+            475.0,
+            how=how,
+            learning_rate=2.3e-3,
+            batch_size=64,
+            buffer_size=100_000,
+            learning_starts=1000,
+            target_update_interval=10,
+            train_freq=256,
+            gradient_steps=128,
+            exploration_fraction=0.16,
+            exploration_final_eps=0.04,
+            net_arch=[256, 256],
+            **more,
+        )
+        for how, more in (
+            ("", {}),
+            ("double", {"double_q": True}),
+            ("prioritized", {"prioritized": True}),
+            ("3 steps", {"n_steps": 3}),
+        )
     ),
     _task(
         "DQN",

@@ -11,9 +11,10 @@ from benchmarks.quality.tasks import Task
 
 _OF_ENVS: Final = frozenset({"n_envs", "normalize"})
 _OF_NETWORKS: Final = frozenset(
-    {"net_arch", "activation", "ortho_init", "log_std_init", "lstm_hidden_size"}
+    {"net_arch", "activation", "ortho_init", "log_std_init", "lstm_hidden_size", "conv_filters"}
 )
-_NO_ARGUMENTS: Final = _OF_ENVS | _OF_NETWORKS
+_NOT_THERE: Final = frozenset({"double_q", "prioritized"})
+_NO_ARGUMENTS: Final = _OF_ENVS | _OF_NETWORKS | _NOT_THERE
 _MAY_FALL: Final = frozenset({"learning_rate", "clip_range"})
 
 
@@ -55,13 +56,23 @@ def _model(task: Task, env: Any, seed: int) -> Any:
         if name not in _NO_ARGUMENTS
     }
     make, policy = getattr(stable_baselines3, task.algorithm), "MlpPolicy"
-    policy_kwargs = {"net_arch": settings["net_arch"]}
+    policy_kwargs: dict[str, Any] = {"net_arch": settings["net_arch"]}
     if task.algorithm == "PPO":
         policy_kwargs = {
             "net_arch": {"pi": settings["net_arch"], "vf": settings["net_arch"]},
             "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[settings["activation"]],
             "ortho_init": settings["ortho_init"],
             "log_std_init": settings["log_std_init"],
+        }
+    if "conv_filters" in settings:
+        policy = "CnnPolicy"
+        policy_kwargs |= {
+            "net_arch": [],
+            "features_extractor_class": _small_convolutions(),
+            "features_extractor_kwargs": {
+                "filters": settings["conv_filters"],
+                "features_dim": settings["net_arch"][0],
+            },
         }
     if task.has_memory:
         from sb3_contrib import RecurrentPPO
@@ -72,6 +83,30 @@ def _model(task: Task, env: Any, seed: int) -> Any:
             "enable_critic_lstm": True,
         }
     return make(policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **arguments)
+
+
+def _small_convolutions() -> type[Any]:
+    """A class of convolutions for images that are too small for the peer's own."""
+    import torch
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+    from torch import nn
+
+    class SmallConvolutions(BaseFeaturesExtractor):  # type: ignore[misc]
+        def __init__(self, space: Any, filters: list[list[int]], features_dim: int) -> None:
+            super().__init__(space, features_dim)
+            layers: list[Any] = []
+            channels = space.shape[0]
+            for width, kernel, stride in filters:
+                layers += [nn.Conv2d(channels, width, kernel, stride), nn.ReLU()]
+                channels = width
+            layers.append(nn.Flatten())
+            size = nn.Sequential(*layers)(torch.zeros(1, *space.shape)).shape[1]
+            self._layers = nn.Sequential(*layers, nn.Linear(size, features_dim), nn.ReLU())
+
+        def forward(self, observations: Any) -> Any:
+            return self._layers(observations)
+
+    return SmallConvolutions
 
 
 def _falling(value: float | str) -> float | Callable[[float], float]:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.quality import __main__ as campaign
 from benchmarks.quality import runs
 from benchmarks.quality.ours import config_of, falling, learn
+from benchmarks.quality.published import CLEANRL
 from benchmarks.quality.runs import Recorded, Recorder, Run, path_of
 from benchmarks.quality.statistics import (
     interquartile_mean,
@@ -96,9 +97,21 @@ def test_a_run_of_ours_records_training_alone():
 def test_names_of_tasks_are_different_and_settings_known():
     assert len({task.name for task in TASKS}) == len(TASKS)
     for task in TASKS:
-        assert set(task.settings) <= set(DEFAULTS[task.algorithm]) | {"lstm_hidden_size"}
+        assert set(task.settings) <= set(DEFAULTS[task.algorithm]) | {
+            "lstm_hidden_size",
+            "conv_filters",
+        }
         if task.is_possible:
             config_of(task).environment(task.make_env).validate()
+
+
+def test_published_figures_are_of_tasks():
+    assert {figure.task for figure in CLEANRL} <= set(BY_NAME)
+
+
+def test_what_the_peer_has_not_is_run_by_us_alone(made):
+    assert campaign.main(["DQN CartPole-v1 double", "--seeds", "1"]) == 0
+    assert made == [("DQN CartPole-v1 double", "ours", 0)]
 
 
 def test_what_falls_in_the_zoo_falls_over_the_budget():

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -137,6 +138,44 @@ def test_values_approach_the_returns():
     subject = learner(num_epochs=10, lambda_=1.0, gamma=0.0, lr=0.02)
     metrics = train(subject, range(10))
     assert metrics[-1]["vf_loss"] < 0.5 * metrics[0]["vf_loss"]
+
+
+class Shows(gymnasium.Env):
+    """Shows the highest values of its observation space."""
+
+    action_space = ACTIONS["box"]
+
+    def __init__(self, config):
+        self.observation_space = config["space"]
+        self._shown = {key: part.high for key, part in config["space"].items()}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._shown, {}
+
+    def step(self, action):
+        return self._shown, 1.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"image": spaces.Box(0, 255, (6, 6, 3), np.uint8)}, None),
+        ({"image": spaces.Box(0, 255, (6, 6, 3), np.uint8), "speed": spaces.Box(-1, 3, (1,))}, 3.0),
+    ],
+)
+def test_only_quantities_have_a_size(parts, expected):
+    config = (
+        PPOConfig()
+        .environment(Shows, env_config={"space": spaces.Dict(parts)}, normalize_actions=False)
+        .env_runners(num_env_runners=0)
+        .training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+        .rl_module(model_config={"conv_filters": [[2, 3, 1]], "fcnet_hiddens": [2]})
+    )
+    with config.build_algo() as algo:
+        metrics = algo.train()["learners"]["default_policy"]
+    assert metrics.get("obs_magnitude") == expected
+    assert 0.0 < metrics["actions_at_bounds"] < 1.0
 
 
 def test_metrics_are_complete_and_say_what_was_used():

@@ -295,9 +295,11 @@ class PPOLearner(EpisodeLearner):
     def _sizes(self, columns: Columns) -> dict[str, float]:
         """How large observations and actions are, for the checks of learning."""
         sizes: dict[str, float] = {}
-        if columns.obs.ndim == 2:  # images are bytes
+        is_quantity = self._encoder.is_scalable
+        if is_quantity.any():
             squares = np.einsum("bd,bd->d", columns.obs, columns.obs, dtype=np.float64)
-            sizes["obs_magnitude"] = math.sqrt(squares.max(initial=0.0) / max(1, len(columns.obs)))
+            largest = squares[is_quantity].max()
+            sizes["obs_magnitude"] = math.sqrt(largest / max(1, len(columns.obs)))
         if self._bounds is not None:
             low, high = self._bounds
             at_bounds = (columns.actions <= low) | (columns.actions >= high)
