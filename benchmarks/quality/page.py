@@ -119,8 +119,9 @@ def _beside_published(campaign: Campaign) -> str:
             task, runs = mine[theirs.task]
             final = median(run.final_return for run in runs)
             lines.append(
-                f"| {task.algorithm} {theirs.env_name} | {theirs.mean:.1f} ± {theirs.deviation:.1f} "
-                f"| {theirs.num_env_steps:,} | {final:.1f} | {task.num_env_steps:,} |"
+                f"| {task.algorithm} {theirs.env_name} "
+                f"| {theirs.mean:.1f} ± {theirs.deviation:.1f} | {theirs.num_env_steps:,} "
+                f"| {final:.1f} | {task.num_env_steps:,} |"
             )
     return "\n".join(lines) + "\n"
 

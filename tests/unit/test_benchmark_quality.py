@@ -110,7 +110,8 @@ def test_published_figures_are_of_tasks():
 
 
 def test_what_the_peer_has_not_is_run_by_us_alone(made):
-    assert campaign.main(["DQN CartPole-v1 double", "--seeds", "1"]) == 0
+    task = BY_NAME["DQN CartPole-v1 double"]
+    campaign._campaign([task], ["ours", "sb3"], seeds=1, jobs=1)
     assert made == [("DQN CartPole-v1 double", "ours", 0)]
 
 
@@ -137,7 +138,7 @@ def made(tmp_path, monkeypatch):
         found.append((task.name, trainer, seed))
         if (trainer, seed) == ("ours", 2):
             return "FAILED\nthe reason"
-        run(trainer, seed).save()
+        dataclasses.replace(run(trainer, seed), task=task.name).save()
         return ""
 
     monkeypatch.setattr(runs, "RESULTS", tmp_path)
