@@ -62,6 +62,8 @@ _MUJOCO: Final = tuple(
 _KINDS: Final = (
     ("mujoco", "PPO HalfCheetah-v5 defaults", _MUJOCO),
     ("classic", "PPO Acrobot-v1", ("Acrobot-v*", "CartPole-v*", "MountainCar-v*")),
+    ("atari", "PPO ALE/Pong-v5", ("ALE/*-v*", "*NoFrameskip-v*")),
+    ("minigrid", "PPO MiniGrid-DoorKey-5x5-v0", ("MiniGrid-*-v*",)),
     ("box2d", "PPO BipedalWalker-v3", ("BipedalWalker*-v*", "LunarLanderContinuous-v*")),
 )
 """A kind, the task that has its settings, and what envs of the kind are called."""

@@ -162,6 +162,24 @@ class AsImage(gymnasium.ObservationWrapper[Any, Any, Any]):
         return observation.astype(np.uint8) * 255
 
 
+def _atari(name: str) -> Env:
+    import ale_py
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformReward
+
+    gymnasium.register_envs(ale_py)
+    env = AtariPreprocessing(gymnasium.make(name, frameskip=1), terminal_on_life_loss=True)
+    return TransformReward(FrameStackObservation(env, 4), lambda reward: np.sign(float(reward)))
+
+
+def _minigrid(name: str) -> Env:
+    import minigrid
+    from minigrid.wrappers import FlatObsWrapper
+
+    gymnasium.register_envs(minigrid)
+    env: Env = FlatObsWrapper(gymnasium.make(name))
+    return env
+
+
 def _minatar(game: str) -> Env:
     from minatar.gym import BaseEnv
 
@@ -217,6 +235,19 @@ _WIDE: Final = {
     "net_arch": [256, 256],
 }
 """Networks of the Zoo's tuned settings for MuJoCo."""
+
+_OF_IMAGES: Final = {
+    "n_envs": 8,
+    "n_steps": 128,
+    "n_epochs": 4,
+    "batch_size": 256,
+    "learning_rate": "lin_2.5e-4",
+    "clip_range": "lin_0.1",
+    "vf_coef": 0.5,
+    "ent_coef": 0.01,
+    "activation": "relu",
+}
+"""What the Zoo has for Atari games."""
 
 TASKS: Final = (
     _task(
@@ -335,22 +366,43 @@ TASKS: Final = (
         partial(_minatar, "breakout"),
         300_000,
         5.0,
-        {
-            "n_envs": 8,
-            "n_steps": 128,
-            "n_epochs": 4,
-            "batch_size": 256,
-            "learning_rate": "lin_2.5e-4",
-            "clip_range": "lin_0.1",
-            "vf_coef": 0.5,
-            "ent_coef": 0.01,
-            "activation": "relu",
-            "conv_filters": [[16, 3, 1]],
-            "net_arch": [128],
-        },
+        {**_OF_IMAGES, "conv_filters": [[16, 3, 1]], "net_arch": [128]},
         "minatar",
         source="RL Baselines3 Zoo 22e3ff2, hyperparams/ppo.yml: atari; the network of Young and "
         "Tian 2019, MinAtar",
+    ),
+    Task(
+        "PPO ALE/Pong-v5",
+        "PPO",
+        partial(_atari, "ALE/Pong-v5"),
+        10_000_000,
+        15.0,
+        {
+            **_OF_IMAGES,
+            "conv_filters": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
+            "net_arch": [512],
+        },
+        "ale_py",
+        "ALE/Pong-v5",
+        "RL Baselines3 Zoo 22e3ff2, hyperparams/ppo.yml: atari; for envs in AtariPreprocessing "
+        "and FrameStackObservation(env, 4)",
+    ),
+    Task(
+        "PPO MiniGrid-DoorKey-5x5-v0",
+        "PPO",
+        partial(_minigrid, "MiniGrid-DoorKey-5x5-v0"),
+        100_000,
+        0.9,
+        {
+            "normalize": True,
+            "n_envs": 8,
+            "n_steps": 128,
+            "batch_size": 64,
+            "learning_rate": 2.5e-4,
+        },
+        "minigrid",
+        "MiniGrid-DoorKey-5x5-v0",
+        "RL Baselines3 Zoo 22e3ff2, hyperparams/ppo.yml: MiniGrid; for envs in FlatObsWrapper",
     ),
     Task(
         "PPO CartPole without velocities",
