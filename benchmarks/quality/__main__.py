@@ -114,7 +114,7 @@ def _shown(run: Run, task: Task) -> str:
     return (
         f"mean {run.area:.1f}, at the end {run.final_return:.1f}, "
         f"{reached or f'{task.wanted_return:g} not reached'}, {run.processor_s:.0f} s"
-        f"{(run.findings and ', told: ' + ', '.join(run.findings)) or ''}"
+        f"{', found: ' + ', '.join(run.findings) if run.findings else ''}"
     )
 
 

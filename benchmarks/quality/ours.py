@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
-from trainer.learners.learning_checks import LearningWatch
+from trainer.learners.learning_checks import findings
 
 _ITERATION = 1000
 """Env steps that a result is about, at least; it makes no difference to what is learnt."""
@@ -136,10 +136,10 @@ def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
         )
         .debugging(seed=seed)
     )
-    watch, found = LearningWatch(), []
+    results = []
     with config.build_algo() as algo:
         while algo.counters.num_env_steps_sampled < task.num_env_steps:
-            found += [finding.check for finding in watch.take(algo.train())]
+            results.append(algo.train())
         processor_s = time.process_time() - started_s
         final_return = algo.evaluate()["env_runners"]["episode_return_mean"]
-    return Learnt(processor_s, final_return, found)
+    return Learnt(processor_s, final_return, [found.check for found in findings(results)])

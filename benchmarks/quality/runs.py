@@ -94,7 +94,8 @@ class Run:
         final_return: the mean of 20 episodes without exploration, at the end.
         processor_s: from building to the end of training, all threads.
         versions: of what it was made with.
-        findings: what our checks of learning told of it, by their names.
+        findings: what our checks of learning found in it, by their names; None if they did not
+            look.
     """
 
     task: str
@@ -105,7 +106,7 @@ class Run:
     final_return: float
     processor_s: float
     versions: dict[str, str] = field(default_factory=dict)
-    findings: list[str] = field(default_factory=list)
+    findings: list[str] | None = None
 
     @property
     def area(self) -> float:
@@ -143,7 +144,7 @@ class Learnt(NamedTuple):
 
     processor_s: float
     final_return: float
-    findings: list[str]
+    findings: list[str] | None = None
 
 
 Learn = Callable[[Task, int, Recorder], Learnt]

@@ -17,6 +17,9 @@ from benchmarks.quality.tasks import Task
 Campaign = Sequence[tuple[Task, Sequence[Run]]]
 """Tasks, each with all of its runs."""
 
+FEWEST: Final = 3
+"""Seeds of each side that a comparison is made from."""
+
 _HEAD: Final = (
     "| task | seeds | mean of the run (IQM) | of the peer, 95 % | below | better in | at the end "
     "| of the peer | steps to the bound | of the peer | processor time |",
@@ -47,6 +50,12 @@ def is_below(mine: Sequence[Run], other: Sequence[Run]) -> bool:
     return interquartile_mean([run.area for run in mine]) < low
 
 
+def _verdict(mine: Sequence[Run], other: Sequence[Run]) -> str:
+    if min(len(mine), len(other)) < FEWEST:
+        return ""
+    return "yes" if is_below(mine, other) else "no"
+
+
 def _line(task: Task, mine: Sequence[Run], other: Sequence[Run]) -> str:
     areas, their_areas = [r.area for r in mine], [r.area for r in other]
     cells = [task.name, f"{len(mine)}, {len(other)}", f"{interquartile_mean(areas):.1f}"]
@@ -54,7 +63,7 @@ def _line(task: Task, mine: Sequence[Run], other: Sequence[Run]) -> str:
         low, high = interval(interquartile_mean, their_areas)
         cells += [
             f"{interquartile_mean(their_areas):.1f} ({low:.1f} – {high:.1f})",
-            "yes" if is_below(mine, other) else "no",
+            _verdict(mine, other),
             f"{probability_of_improvement(areas, their_areas):.2f}",
         ]
     else:

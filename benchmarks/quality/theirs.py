@@ -41,7 +41,7 @@ def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
         fresh = VecNormalize(fresh, training=False, norm_reward=False)
         fresh.obs_rms = env.obs_rms
     mean, _ = evaluate_policy(model, fresh, n_eval_episodes=NUM_EPISODES, warn=False)
-    return Learnt(processor_s, float(mean), [])
+    return Learnt(processor_s, float(mean))
 
 
 def _model(task: Task, env: Any, seed: int) -> Any:

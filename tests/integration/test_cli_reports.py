@@ -36,9 +36,9 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path):
 
 def test_a_run_whose_learning_goes_wrong_is_found_out(tmp_path):
     train(tmp_path, "--stop-iterations", 12, "--set", "lr=0.0", "--set", "vf_clip_param=null")
-    told = run("check", ".", folder=tmp_path, code=1).stdout
+    told = run("check", ".", folder=tmp_path, code=3).stdout
     assert "run: 1 found\n  learning_rate_is_zero (default_policy, iteration 10)" in told
-    assert json.loads(run("check", "run", "--json", folder=tmp_path, code=1).stdout) == {
+    assert json.loads(run("check", "run", "--json", folder=tmp_path, code=3).stdout) == {
         "run": [
             {
                 "check": "learning_rate_is_zero",

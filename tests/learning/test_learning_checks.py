@@ -84,10 +84,11 @@ RUINED = {
         lambda: pendulum(log_std_init=4.0), "actions_at_bounds", 20),
     "gradients clipped to nothing": (
         lambda: ppo(grad_clip=1e-7, lr=1e-6), "gradients_always_clipped", 40),
-    "episodes without end": (lambda: ppo(Endless), "episodes_never_end", 60),
+    "episodes without end": (
+        lambda: ppo(Endless).env_runners(num_envs_per_env_runner=1), "episodes_never_end", 12),
     "learning starts too late": (
         lambda: dqn(num_steps_sampled_before_learning_starts=10**6),
-        "never_learns_from_replay", 30),
+        "never_learns_from_replay", 100),
     "values that chase themselves": (
         lambda: dqn(lr=1.0, target_network_update_freq=1, grad_clip=None), "values_diverge", 8),
 }  # fmt: skip
@@ -96,7 +97,10 @@ SOUND = {
     "PPO": (lambda: ppo(), 40),
     "PPO with numbers for actions": (lambda: PPOConfig.recipe("Pendulum-v1"), 20),
     "DQN": (lambda: DQNConfig.recipe("CartPole-v1"), 15),
-    "DQN in a corridor": (lambda: DQNConfig().environment(CorridorEnv), 2),
+    "PPO in a corridor that it soon knows": (
+        lambda: PPOConfig().environment(CorridorEnv).training(train_batch_size=1000, lr=1e-3),
+        60,
+    ),
 }
 
 

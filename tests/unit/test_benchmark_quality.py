@@ -189,7 +189,7 @@ def test_a_line_compares_the_runs():
     mine = [run("ours", seed, area, 1000 * seed) for seed, area in enumerate((10.0, 20.0))]
     other = [run("sb3", seed, area) for seed, area in enumerate((15.0, 15.0))]
     assert table([(CARTPOLE, [*mine, *other])])[2] == (
-        "| PPO CartPole-v1 | 2, 2 | 15.0 | 15.0 (15.0 – 15.0) | no | 0.50 | 15.0 | 15.0 "
+        "| PPO CartPole-v1 | 2, 2 | 15.0 | 15.0 (15.0 – 15.0) |  | 0.50 | 15.0 | 15.0 "
         "| 500, 2 of 2 | 0 of 2 | 1.00 |"
     )
     assert table([(CARTPOLE, mine)])[2].count("|") == 12
@@ -199,6 +199,25 @@ def test_a_line_is_below_if_our_mean_is_below_the_interval_of_the_peer():
     other = [run("sb3", seed, area) for seed, area in enumerate((10.0, 20.0, 30.0))]
     assert not is_below([run("ours", 0, 10.0)], other)
     assert is_below([run("ours", 0, 9.9)], other)
+    mine = [run("ours", seed, 9.9) for seed in range(3)]
+    assert "| 20.0 (10.0 – 30.0) | yes |" in table([(CARTPOLE, [*mine, *other])])[2]
+
+
+def test_the_page_tells_what_is_below_and_what_was_found():
+    pytest.importorskip("matplotlib")
+    from benchmarks.quality.page import page_of
+
+    mine = [run("ours", seed, 9.0) for seed in range(3)]
+    other = [run("sb3", seed, 10.0) for seed in range(3)]
+    mine[0] = dataclasses.replace(mine[0], findings=["kl_far_above_target"])
+    mine[1] = dataclasses.replace(mine[1], findings=[])
+    page = page_of([(CARTPOLE, [*mine, *other])])
+    assert "Of 1 tasks with at least 3 seeds on both sides, 0 are not below the peer." in page
+    assert "- PPO CartPole-v1 is below." in page
+    assert "| PPO CartPole-v1 | 490.0 ± 6.1 | 500,000 | 9.0 | 100,000 |" in page
+    assert "looked at 2 of our runs, and found this:" in page
+    assert "- PPO CartPole-v1: `kl_far_above_target` in 1" in page
+    assert "No task has 3 seeds on both sides yet." in page_of([(CARTPOLE, mine)])
 
 
 def test_the_page_is_that_of_the_files():
@@ -208,4 +227,3 @@ def test_the_page_is_that_of_the_files():
     assert PAGE.read_text(encoding="utf-8") == page_of(campaign_so_far()), (
         "run: python -m benchmarks.quality.page"
     )
-    assert all(f"| {task.name} |" in PAGE.read_text() for task, _ in campaign_so_far())

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trainer.learners.learning_checks import (
     CHECKS,
     SECTION,
-    LearningWatch,
     Situation,
     findings,
     signs_of,
@@ -25,6 +24,7 @@ ENV_RUNNERS = {
     "episode_len_mean": 20.0,
     "num_env_steps_sampled_lifetime": 20_000,
     "num_episodes_lifetime": 1000,
+    "agent_episode_return_mean": {"default_agent": 20.0},
 }
 SETTINGS = {
     "gamma": 0.99,
@@ -35,11 +35,14 @@ SETTINGS = {
     "use_kl_loss": True,
     "kl_target": 0.05,
     "vf_clip_param": 10.0,
+    "clip_rewards": None,
+    "num_epochs": 10,
 }
 SOUND = {
     "entropy": 0.5,
     "mean_kl_loss": 0.01,
     "clip_fraction": 0.1,
+    "vf_clip_fraction": 0.1,
     "vf_loss": 1.0,
     "vf_loss_unclipped": 1.0,
     "vf_explained_var": 0.5,
@@ -51,19 +54,19 @@ SOUND = {
 BOX = gym.spaces.Box(-1.0, 1.0, (3,))
 
 
-def signs(metrics=SOUND, env_runners=(), settings=(), **more):
+def signs(metrics=SOUND, env_runners=(), settings=(), *, of_run=False, **more):
     now = Situation(
         metrics=metrics,
         env_runners={**ENV_RUNNERS, **dict(env_runners)},
         setting={**SETTINGS, **dict(settings)}.get,
         **{
-            "num_trained": 20_000,
+            "num_updates": 100,
             "num_env_slots": 4,
             "action_space": gym.spaces.Discrete(2),
             **more,
         },
     )
-    return set(signs_of(now))
+    return set(signs_of(now, of_run=of_run))
 
 
 def test_a_sound_update_shows_no_sign():
@@ -72,7 +75,7 @@ def test_a_sound_update_shows_no_sign():
 
 
 BEYOND = {
-    "value_loss_beyond_clip": ({"vf_loss": 5.0}, {"vf_loss": 4.9}),
+    "value_loss_beyond_clip": ({"vf_clip_fraction": 0.6}, {"vf_clip_fraction": 0.4}),
     "kl_far_above_target": ({"mean_kl_loss": 0.6}, {"mean_kl_loss": 0.4}),
     "ratio_clipped_everywhere": ({"clip_fraction": 0.7}, {"clip_fraction": 0.5}),
     "entropy_collapsed": ({"entropy": 0.005}, {"entropy": 0.01}),
@@ -105,12 +108,53 @@ def test_a_sign_is_there_beyond_its_threshold_alone(check):
 
 
 def test_signs_of_sampling():
-    assert signs(env_runners={"num_episodes_lifetime": 0}) == {"episodes_never_end"}
-    assert signs(env_runners={"num_episodes_lifetime": 0}, num_env_slots=5) == set()
-    late = {"num_steps_sampled_before_learning_starts": 10**6}
-    assert signs({}, settings=late, num_trained=0) == {"never_learns_from_replay"}
-    paid = {"episode_return_mean": 2100.0, "episode_return_max": 2500.0}
-    assert signs({"qf_mean": 1.0}, paid) == {"rewards_beg_for_normalization"}
+    def of_run(env_runners=(), **more):
+        return signs({}, env_runners, of_run=True, **more)
+
+    never = {"num_episodes_lifetime": 0, "num_env_steps_sampled_lifetime": 40_000}
+    assert of_run(never) == {"episodes_never_end"}
+    assert of_run(never, num_env_slots=5) == set()
+    assert of_run() == set()
+    alike = {"episode_return_min": 20.0, "episode_return_max": 20.0}
+    assert of_run(alike) == {"returns_never_differ"}
+    assert of_run({**alike, "num_episodes_lifetime": 19}) == set()
+    of_two = {"agent_episode_return_mean": {"a": 30.0, "b": -10.0}}
+    assert of_run({**alike, **of_two}) == set(), "what they earn together says nothing"
+
+
+def test_waiting_for_the_replay_buffer_is_a_sign_beyond_what_is_asked_for():
+    def waits(starts, steps):
+        settings = {"num_steps_sampled_before_learning_starts": starts}
+        return signs({}, {"num_env_steps_sampled_lifetime": steps}, settings, num_updates=0)
+
+    assert waits(10_000, 19_999) == set()
+    assert waits(10_000, 20_000) == {"never_learns_from_replay"}
+    assert waits(10**6, 99_999) == set()
+    assert waits(10**6, 100_000) == {"never_learns_from_replay"}
+
+
+def test_values_are_compared_with_returns_only_where_both_are_of_the_same():
+    large, paid = {"qf_mean": 1.0}, {"episode_return_mean": 2100.0, "episode_return_max": 2500.0}
+    diverging = {"qf_mean": 1e5}
+    assert signs(large, paid) == {"rewards_beg_for_normalization"}
+    assert signs(diverging) == {"values_diverge"}
+    of_two = {"agent_episode_return_mean": {"a": 1.0, "b": -1.0}}
+    for changed in ({"clip_rewards": True}, {"normalize_rewards": True}):
+        assert signs(large, paid, changed) == signs(diverging, (), changed) == set()
+    assert signs(large, {**paid, **of_two}) == signs(diverging, of_two) == set()
+    assert signs({**diverging, "logps_mean": 1.0, "logps": 1.0}) == set(), "SAC's have entropies"
+
+
+def test_where_all_episodes_are_paid_alike_only_what_is_certain_is_a_sign():
+    alike = {"episode_return_min": 20.0, "episode_return_max": 20.0}
+    both = {**SOUND, "entropy": 0.0, "vf_clip_fraction": 1.0}
+    assert signs(both, alike) == {"value_loss_beyond_clip"}
+
+
+def test_a_single_step_has_no_divergence_to_look_at():
+    unchanged = {**SOUND, "mean_kl_loss": 0.0}
+    assert signs(unchanged) == {"updates_change_nothing"}
+    assert signs(unchanged, settings={"num_epochs": 1}) == set()
 
 
 def test_what_is_normalised_does_not_beg_for_it():
@@ -128,6 +172,9 @@ def test_the_entropy_of_numbers_is_that_of_a_deviation():
     assert signs({**entropy(6.0), "curr_entropy_coeff": 0.1}, action_space=BOX) == {
         "policy_stays_random"
     }
+    narrow = gym.spaces.Box(-0.01, 0.01, (3,))
+    assert signs(entropy(0.005), action_space=narrow) == set(), "half of the half of the space"
+    assert signs(entropy(0.009), action_space=None) == set(), "with action masks"
 
 
 def test_the_page_tells_every_check():
@@ -141,14 +188,17 @@ def test_the_page_tells_every_check():
 # ---- findings
 
 
-def row(iteration, mean, **found):
+def row(iteration, mean, *, updated=True, spread=5.0, **found):
     return {
         "training_iteration": iteration,
         "env_runners": {
             "episode_return_mean": mean,
-            "episode_return_min": mean - 5.0,
-            "episode_return_max": mean + 5.0,
+            "episode_return_min": mean - spread,
+            "episode_return_max": mean + spread,
+            "num_episodes_lifetime": 4 * iteration,
+            "agent_episode_return_mean": {"default_agent": mean},
         },
+        "learners": {"default_policy": {"total_loss": 1.0} if updated else {}},
         SECTION: {"default_policy": found},
     }
 
@@ -197,18 +247,52 @@ def test_causes_are_told_before_what_follows_from_them():
     assert told(rows) == [("rewards_beg_for_normalization", 5), ("entropy_collapsed", 5)]
 
 
-def test_a_run_that_was_restored_is_not_judged():
-    watch = LearningWatch()
-    rows = [row(i, 20.0, value_loss_beyond_clip=1.0) for i in range(7, 40)]
-    assert [found for each in rows for found in watch.take(each)] == []
+def test_of_a_run_that_was_restored_only_what_is_certain_is_told():
+    both = {"value_loss_beyond_clip": 1.0, "entropy_collapsed": 0.0}
+    rows = [row(i, 20.0, **both) for i in range(7, 40)]
+    assert told(rows) == [("value_loss_beyond_clip", 16)]
+
+
+def test_a_gap_begins_the_count_anew():
+    rows = [row(i, 20.0, value_loss_beyond_clip=1.0) for i in (*range(1, 10), *range(20, 40))]
+    assert told(rows) == [("value_loss_beyond_clip", 29)]
+
+
+def test_iterations_without_an_update_do_not_count():
+    sign = {"ratio_clipped_everywhere": 0.9}
+    rows = [row(i, 20.0, updated=i % 3 == 0, **(sign if i % 3 == 0 else {})) for i in range(1, 30)]
+    assert told(rows) == [("ratio_clipped_everywhere", 15)]
+
+
+def test_success_and_failure_alone_can_rise():
+    """Returns of 0 and 1: both are there at first, so no mean is ever beyond them."""
+    rates = [0.2, 0.3, 0.9, *[1.0] * 30]
+    rows = [row(i, rate, entropy_collapsed=0.0) for i, rate in enumerate(rates, 1)]
+    for each in rows:
+        each["env_runners"] |= {"episode_return_min": 0.0, "episode_return_max": 1.0}
+        each["env_runners"]["num_episodes_lifetime"] += 20
+    assert told(rows) == []
+    assert told([row(i, 0.2, entropy_collapsed=0.0) for i in range(1, 9)]) != []
+
+
+@pytest.mark.parametrize("name", ["several agents", "tasks"])
+def test_where_returns_cannot_be_compared_only_what_is_certain_is_told(name):
+    both = {"value_loss_beyond_clip": 1.0, "entropy_collapsed": 0.0}
+    rows = [row(i, 20.0, **both) for i in range(1, 40)]
+    for each in rows:
+        if name == "tasks":
+            each["curriculum"] = {"task": "hard"}
+        else:
+            each["env_runners"]["agent_episode_return_mean"] = {"a": 10.0, "b": 10.0}
+    assert told(rows) == [("value_loss_beyond_clip", 10)]
 
 
 def test_a_finding_says_what_was_seen_and_what_to_change():
     rows = [row(i, 20.0, value_loss_beyond_clip=0.98) for i in range(1, 11)]
     (found,) = findings(rows)
     assert str(found) == (
-        "value_loss_beyond_clip (default_policy, iteration 10): The value loss is 98% of its limit "
-        "vf_clip_param: most rows have no gradient, so the value function does not learn. Set "
+        "value_loss_beyond_clip (default_policy, iteration 10): 98% of the rows have a value error "
+        "beyond vf_clip_param and no gradient: the value function hardly learns. Set "
         "vf_clip_param=None, or environment(normalize_rewards=True)."
     )
 

@@ -189,6 +189,7 @@ def test_metrics_are_complete_and_say_what_was_used():
         "entropy",
         "mean_kl_loss",
         "clip_fraction",
+        "vf_clip_fraction",
         "obs_magnitude",
         "curr_kl_coeff",
         "curr_entropy_coeff",

@@ -31,7 +31,13 @@ from trainer.errors import TrainerError
 from trainer.evaluation.evaluations import EvaluatedAlgorithm, Evaluations
 from trainer.exploration import Exploration, ExplorationSpec, ExploredChunk, ExploredSample
 from trainer.learners import BatchListener, Blame, Learner, TrainBatch
-from trainer.learners.learning_checks import SECTION, LearningWatch, Situation, signs_of
+from trainer.learners.learning_checks import (
+    OF_RUN,
+    SECTION,
+    LearningWatch,
+    Situation,
+    signs_of,
+)
 from trainer.metrics import EpisodeStatistics, ResultDict
 from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
@@ -388,29 +394,33 @@ class TrainingIterations:
 
     def _look_at_learning(self, standard: dict[str, Any]) -> None:
         """Adds the signs that learning goes wrong, and logs what is found from them."""
-        algorithm = self._algorithm
-        all_rows = standard["learners"]["__all_modules__"]
-        signs = {
-            id_: found
-            for id_, learner in algorithm.learners.items()
-            if algorithm.is_trained(id_)
-            and (
-                found := signs_of(
-                    Situation(
-                        metrics=standard["learners"].get(id_, {}),
-                        env_runners=standard["env_runners"],
-                        num_trained=all_rows["num_env_steps_trained_lifetime"],
-                        num_env_slots=algorithm.config.num_env_slots,
-                        setting=algorithm.config_for(id_).get,
-                        action_space=learner.module.action_space,
-                    )
-                )
-            )
-        }
-        if signs:
+        modules = [id_ for id_ in self._algorithm.learners if self._algorithm.is_trained(id_)]
+        looked = (
+            {
+                OF_RUN: signs_of(self._situation(modules[0], standard), of_run=True),
+                **{id_: signs_of(self._situation(id_, standard)) for id_ in modules},
+            }
+            if modules
+            else {}
+        )
+        if signs := {id_: found for id_, found in looked.items() if found}:
             standard[SECTION] = signs
         for finding in self._watch.take(standard):
             _LOGGER.warning("Learning goes wrong: %s Said once.", finding)
+
+    def _situation(self, module_id: ModuleId, standard: Mapping[str, Any]) -> Situation:
+        algorithm = self._algorithm
+        learner, config = algorithm.learners[module_id], algorithm.config_for(module_id)
+        module = learner.module
+        emitted = before_decoding(module.action_space, normalize_actions=config.normalize_actions)
+        return Situation(
+            metrics=standard["learners"].get(module_id, {}),
+            env_runners=standard["env_runners"],
+            num_updates=learner.num_updates,
+            num_env_slots=algorithm.config.num_env_slots,
+            setting=config.get,
+            action_space=emitted if module.action_masks is None else None,
+        )
 
     def _has_several(self) -> bool:
         """Whether there are several agents or modules."""

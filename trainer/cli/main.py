@@ -117,7 +117,7 @@ exit codes:
   0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
   1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
-  3    diff: the checkpoints differ
+  3    diff: the checkpoints differ; check: learning goes wrong in a run
   130  stopped by Ctrl-C or SIGTERM, or the terminal was closed; train and resume have saved the
        run, and resume goes on, unless it was pressed twice: then the newest checkpoint is the
        last one saved before

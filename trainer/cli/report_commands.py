@@ -1,4 +1,4 @@
-"""`runs`, `watch`, `plot`, `report`: commands for people who look at runs, from any terminal.
+"""`runs`, `watch`, `plot`, `report`, `check`: for people who look at runs, from any terminal.
 
 They only read. Each takes the parsed arguments and returns an exit code.
 """
@@ -109,7 +109,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Says of runs whether learning goes wrong, why, and what to change; 1 if it does in one."""
+    """Says of runs whether learning goes wrong, why, and what to change; 3 if it does in one."""
     found = {str(path): findings(read_run(path).rows) for path in _runs_at(arguments.paths)}
     if arguments.json:
         print_json(
@@ -120,7 +120,7 @@ def check(arguments: argparse.Namespace) -> int:
             print_text(f"{path}: {f'{len(of_run)} found' if of_run else 'nothing was found'}")
             for each in of_run:
                 print_text(f"  {each}\n    (threshold: {CHECKS[each.check].source})")
-    return int(any(found.values()))
+    return 3 if any(found.values()) else 0
 
 
 def _runs_at(paths: list[str]) -> list[Path]:

@@ -353,6 +353,7 @@ PPO learner | learners/*/ | sometimes
     vf_explained_var: at most 1
     mean_kl_loss: nats
     clip_fraction: share of rows
+    vf_clip_fraction: share of rows
     curr_kl_coeff:
     curr_entropy_coeff:
 replay learner | learners/*/ | sometimes

@@ -108,6 +108,7 @@ class PPOLoss:
         entropy: mean H in nats.
         mean_kl_loss: mean KL in nats.
         clip_fraction: the share of rows whose ratio is outside [1-ε, 1+ε].
+        vf_clip_fraction: the share of rows whose (V - y)² is above c.
         total_loss: the value that is minimised.
         d_action_dist_inputs: derivative of the total, [B, K].
         d_vf_preds: derivative of the total, [B].
@@ -119,6 +120,7 @@ class PPOLoss:
     entropy: float
     mean_kl_loss: float
     clip_fraction: float
+    vf_clip_fraction: float
     total_loss: float
     d_action_dist_inputs: Array
     d_vf_preds: Array
@@ -150,7 +152,8 @@ def ppo_loss(
     errors = values - targets.value_targets
     np.multiply(errors, errors, squared_errors)
     np.minimum(squared_errors, c.vf_clip_param, out=squared_errors_clipped)
-    d_values = np.where(squared_errors <= c.vf_clip_param, errors, 0.0)
+    is_within = squared_errors <= c.vf_clip_param
+    d_values = np.where(is_within, errors, 0.0)
     d_values *= 2.0 * c.vf_loss_coeff / num_rows
 
     entropies[:] = terms.entropy
@@ -169,6 +172,7 @@ def ppo_loss(
         entropy=entropy,
         mean_kl_loss=kl,
         clip_fraction=num_clipped / num_rows,
+        vf_clip_fraction=1.0 - np.count_nonzero(is_within) / num_rows,
         total_loss=total_loss,
         d_action_dist_inputs=terms.backward(
             d_logp=d_logp, d_entropy=-c.entropy_coeff / num_rows, d_kl=c.kl_coeff / num_rows
@@ -206,6 +210,7 @@ _LOSS_METRICS: Final = (
     "entropy",
     "mean_kl_loss",
     "clip_fraction",
+    "vf_clip_fraction",
     "total_loss",
 )
 
@@ -297,9 +302,9 @@ class PPOLearner(EpisodeLearner):
         sizes: dict[str, float] = {}
         is_quantity = self._encoder.is_scalable
         if is_quantity.any():
-            squares = np.einsum("bd,bd->d", columns.obs, columns.obs, dtype=np.float64)
-            largest = squares[is_quantity].max()
-            sizes["obs_magnitude"] = math.sqrt(largest / max(1, len(columns.obs)))
+            numbers = columns.obs[:, is_quantity]
+            squares = np.einsum("bd,bd->d", numbers, numbers, dtype=np.float64)
+            sizes["obs_magnitude"] = math.sqrt(squares.max() / max(1, len(numbers)))
         if self._bounds is not None:
             low, high = self._bounds
             at_bounds = (columns.actions <= low) | (columns.actions >= high)
