@@ -72,6 +72,7 @@ SHOWN = {
         "contract/test_modules unit/test_nn_optimizers contract/test_components",
         ("PPO", "SAC, discrete"),
     ),
+    "trainer/learners/learning_checks.py": Shown("unit/test_learning_checks"),
     "trainer/algorithms/ppo/ppo.py": Shown(
         "unit/test_ppo_learner contract/test_components", ("PPO",)
     ),
@@ -188,7 +189,8 @@ SHOWN = {
     "trainer/learners/learner_group.py": Shown("unit/test_learner_group"),
     "trainer/algorithms/checkpointing.py": Shown("contract/test_components", ("PPO", "DQN")),
     "trainer/algorithms/training_iteration.py": Shown(
-        "unit/test_time_split integration/test_results", ("PPO", "DQN")
+        "unit/test_time_split integration/test_results integration/test_multi_agent_results",
+        ("PPO", "DQN"),
     ),
     "checkpoints/links.py": Shown("integration/test_links_out_of_runs"),
     "checkpoints/policy.py": Shown("faults/test_forged_policy_files"),
@@ -963,6 +965,15 @@ MUTANTS = [
         "trainer/algorithms/training_iteration.py",
         ("            self._algorithm.apply_normalization()\n", ""),
         ("            counters.num_training_steps += 1\n", ""),
+    ),
+    *_of(
+        "trainer/learners/learning_checks.py",
+        ("            if check.is_certain or not is_excused\n", ""),
+        ("if of_run or check.is_certain or not now.are_returns_alike", "if True"),
+        ("            self._begin(iteration - 1)", "            pass"),
+        ("if not _was_updated(result, key[0])}", "if False}"),
+        ("        self._margin = 2.0 *", "        self._margin = 0.0 *"),
+        ("            if (id_, name) not in self._reported\n", ""),
     ),
     *_of(
         "trainer/evaluation/evaluations.py",

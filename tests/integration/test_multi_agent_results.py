@@ -70,6 +70,22 @@ def test_what_happened_to_agents_is_counted(caplog):
     assert not any("without a last observation" in text for text in caplog.messages)
 
 
+def test_signs_of_learning_are_those_of_trained_modules_by_their_own_settings(caplog):
+    own = {"odd": {"lr": 0.0}}
+    config = gaps(0, 2).multi_agent(
+        policies_to_train=["odd"], algorithm_config_overrides_per_module=own
+    )
+    with caplog.at_level(logging.WARNING):
+        last = results(config.training(vf_clip_param=1e-9), 12)[-1]
+    assert last["learning_signs"]["odd"]["learning_rate_is_zero"] == 0.0
+    assert "even" not in last["learning_signs"]
+    reported = [text for text in caplog.messages if text.startswith("Learning goes wrong")]
+    assert len([text for text in reported if "learning_rate_is_zero (odd, iter" in text]) == 1
+    trained = results(gaps(0, 2).training(vf_clip_param=1e-9), 1)[-1]["learning_signs"]
+    assert {"even", "odd"} <= set(trained)
+    assert "learning_rate_is_zero" not in {*trained["even"], *trained["odd"]}
+
+
 def test_modules_say_how_they_are_and_old_keys_resolve():
     config = gaps(0, 2).multi_agent(policies_to_train=["odd"])
     first, result = results(config, 2)
