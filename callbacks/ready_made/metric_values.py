@@ -68,7 +68,10 @@ def as_number(value: Any) -> float | None:
     if isinstance(value, bool | np.bool_):
         return None
     if isinstance(value, int | float | np.integer | np.floating):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # an int of a file may have any length
+            return math.inf if value > 0 else -math.inf
     return None
 
 

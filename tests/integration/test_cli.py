@@ -110,7 +110,8 @@ def test_profile_says_where_the_time_goes_and_writes_nothing(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     small = ["--set", "train_batch_size=40", "--set", "minibatch_size=20", "--num-env-runners", "0"]
     assert main(["profile", "--env", "CartPole-v1", *small, "--iterations", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("Settings are given, so all others have their defaults.")
     assert lines[0].startswith("2 iterations, 80 env steps, ")
     assert {line.split()[0] for line in lines[1:-1]} == set(PARTS)
     shares = [float(line.split()[3].rstrip("%")) for line in lines[1:-1]]

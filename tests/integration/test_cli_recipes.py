@@ -45,8 +45,44 @@ def test_settings_change_a_recipe_that_is_asked_for(tmp_path):
 @pytest.mark.parametrize("words", [["--recipe", "none"], ["--set", "gamma=0.98"], ["--algo", "PG"]])
 def test_plain_defaults_where_they_are_asked_for_or_settings_are_given(words, tmp_path):
     out = run("train", "--env", "CartPole-v1", *words, *SHORT, folder=tmp_path).stdout
-    assert "Recipe" not in out
+    assert "Recipe CartPole" not in out
     assert "clip_param" not in settings_of(tmp_path)["config"]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        (["--stop-return", "450"], True),
+        (["--stop-env-steps", "200000"], True),
+        (["--stop-env-steps", "100000"], False),
+        ([], False),
+    ],
+)
+def test_a_run_that_may_outlast_the_schedules_is_said_to(words, is_said, capsys):
+    recipe_of_run(make_parser().parse_args(["train", "--env", "CartPole-v1", *words]))
+    assert ("schedules end after 100,000" in capsys.readouterr().out) == is_said
+
+
+def test_after_the_schedules_no_further_training_is_proposed(tmp_path):
+    words = ["--recipe", "CartPole-v1", "--set", "lr=[[0, 0.001], [500, 0.0]]", "--run-dir", "run"]
+    out = run(
+        "train", "--env", "CartPole-v1", *words, "--stop-iterations", 1, folder=tmp_path
+    ).stdout
+    assert "local-trainer evaluate run" in out
+    assert "local-trainer resume" not in out
+
+
+def test_a_recipe_that_settings_keep_away_is_named(tmp_path):
+    words = ["--set", "num_env_runners=0"]
+    out = run("train", "--env", "CartPole-v1", *words, *SHORT, folder=tmp_path).stdout
+    assert "To change those of the env's recipe: --recipe CartPole-v1." in out
+
+
+def test_recipes_of_one_algorithm_are_listed(tmp_path):
+    rows = run("recipes", "--algo", "SAC", folder=tmp_path).stdout.splitlines()[1:]
+    assert rows
+    assert {row.split()[1] for row in rows} == {"SAC"}
+    assert "'XX'" in run("recipes", "--algo", "XX", folder=tmp_path, code=1).stderr
 
 
 def test_a_recipe_beside_a_config_file_is_refused(tmp_path):

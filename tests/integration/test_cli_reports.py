@@ -37,20 +37,30 @@ def test_runs_are_listed_watched_drawn_and_reported(tmp_path):
 def test_a_run_whose_learning_goes_wrong_is_found_out(tmp_path):
     train(tmp_path, "--stop-iterations", 12, "--set", "lr=0.0", "--set", "vf_clip_param=null")
     told = run("check", ".", folder=tmp_path, code=3).stdout
-    assert "run: 1 found\n  learning_rate_is_zero (default_policy, iteration 10)" in told
-    assert json.loads(run("check", "run", "--json", folder=tmp_path, code=3).stdout) == {
-        "run": [
-            {
-                "check": "learning_rate_is_zero",
-                "module_id": "default_policy",
-                "iteration": 10,
-                "figure": 0.0,
-            }
-        ]
-    }
-    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()[:9]
-    (tmp_path / "run" / "results.jsonl").write_text("\n".join(lines))
-    assert run("check", "run", folder=tmp_path).stdout == "run: nothing was found\n"
+    assert (
+        "run: 1 found in 12 results\n  learning_rate_is_zero (default_policy, iteration 10)" in told
+    )
+    (found,) = json.loads(run("check", "run", "--json", folder=tmp_path, code=3).stdout)["run"]
+    assert (found["check"], found["figure"]) == ("learning_rate_is_zero", 0.0)
+    assert found["advice"] in found["text"]
+    results = tmp_path / "run" / "results.jsonl"
+    lines = results.read_text().splitlines()[:9]
+    results.write_text("\n".join(lines))
+    assert run("check", "run", folder=tmp_path).stdout == "run: nothing was found in 9 results\n"
+    results.write_text("\n".join([*lines[:3], "torn", *lines[4:]]))
+    missing = run("check", "run", folder=tmp_path).stdout
+    assert missing == "run: nothing was found in 8 results, 1 are missing or cannot be read\n"
+    results.write_text("")
+    assert "There are no results" in run("check", "run", folder=tmp_path, code=1).stderr
+
+
+def test_names_of_modules_forge_no_lines(tmp_path):
+    signs = {"a\nother: nothing was found": {"learning_rate_is_zero": 0.0}}
+    rows = [{"training_iteration": i, "learning_signs": signs} for i in range(1, 12)]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    shown = run("check", "run", folder=tmp_path, code=3).stdout
+    assert not any(line.startswith("other") for line in shown.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_signs_of_learning_are_those_of_trained_modules_by_their_own_settings(ca
         last = results(config.training(vf_clip_param=1e-9), 12)[-1]
     assert last["learning_signs"]["odd"]["learning_rate_is_zero"] == 0.0
     assert "even" not in last["learning_signs"]
-    reported = [text for text in caplog.messages if text.startswith("Learning goes wrong")]
+    reported = [text for text in caplog.messages if text.startswith("Check of learning")]
     assert len([text for text in reported if "learning_rate_is_zero (odd, iter" in text]) == 1
     trained = results(gaps(0, 2).training(vf_clip_param=1e-9), 1)[-1]["learning_signs"]
     assert {"even", "odd"} <= set(trained)

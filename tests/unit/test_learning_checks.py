@@ -151,6 +151,14 @@ def test_where_all_episodes_are_paid_alike_only_what_is_certain_is_a_sign():
     assert signs(both, alike) == {"value_loss_beyond_clip"}
 
 
+def test_what_no_longer_moves_is_not_to_move_faster():
+    still = {**SOUND, "mean_kl_loss": 0.0, "vf_explained_var": -1.0}
+    assert signs({**still, "entropy": 0.0}) == {"entropy_collapsed"}
+    norm = {"gradients_default_optimizer_global_norm": 600.0}
+    assert signs({**still, **norm}) == {"gradients_always_clipped"}
+    assert signs(still) == {"updates_change_nothing", "values_explain_nothing"}
+
+
 def test_a_single_step_has_no_divergence_to_look_at():
     unchanged = {**SOUND, "mean_kl_loss": 0.0}
     assert signs(unchanged) == {"updates_change_nothing"}
@@ -253,9 +261,21 @@ def test_of_a_run_that_was_restored_only_what_is_certain_is_told():
     assert told(rows) == [("value_loss_beyond_clip", 16)]
 
 
-def test_a_gap_begins_the_count_anew():
-    rows = [row(i, 20.0, value_loss_beyond_clip=1.0) for i in (*range(1, 10), *range(20, 40))]
-    assert told(rows) == [("value_loss_beyond_clip", 29)]
+def test_a_gap_begins_the_count_anew_and_nothing_else():
+    both = {"value_loss_beyond_clip": 1.0, "gradients_always_clipped": 1e4}
+    rows = [row(i, 20.0, **both) for i in (*range(1, 10), *range(20, 40))]
+    assert told(rows) == [("value_loss_beyond_clip", 29), ("gradients_always_clipped", 29)]
+
+
+def test_what_goes_back_is_another_run():
+    both = {"value_loss_beyond_clip": 1.0, "ratio_clipped_everywhere": 0.9}
+    rows = [row(i, 20.0, **both) for i in (*range(1, 10), *range(5, 40))]
+    assert told(rows) == [("ratio_clipped_everywhere", 5), ("value_loss_beyond_clip", 14)]
+
+
+def test_what_cannot_be_a_figure_is_no_sign():
+    rows = [row(i, 20.0, value_loss_beyond_clip=float("nan")) for i in range(1, 30)]
+    assert told(rows) == []
 
 
 def test_iterations_without_an_update_do_not_count():
@@ -298,7 +318,7 @@ def test_a_finding_says_what_was_seen_and_what_to_change():
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("figure", [0.0, -3, 1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("figure", [0.0, -3, 1e300, 10**400, float("inf")], ids=range(5))
 def test_every_finding_can_be_shown(check, figure):
     rows = [row(i, 20.0, **{check: figure}) for i in range(1, 40)]
     (found,) = findings(rows)

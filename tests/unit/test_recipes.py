@@ -72,5 +72,28 @@ def test_an_unknown_name_is_told_with_the_nearest(config, name, told):
     assert told in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ("ale_py:ALE/Pong-v5", "atari"),
+        ("BreakoutNoFrameskip-v4", "atari"),
+        ("gymnasium:CartPole-v1", "CartPole-v1"),
+        ("CartPole-v0", "classic"),
+        ("CartPole-v1,Pendulum-v1", None),
+        ("CartPole-v", None),
+        ("MyCartPole-v1", None),
+    ],
+)
+def test_a_pattern_is_of_versions_and_games_whatever_module_makes_the_env(env, name):
+    found = recipe_for(env)
+    assert (found and found.name) == name
+
+
+@pytest.mark.parametrize("name", [None, 3, ["CartPole-v1"]])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ConfigError, match="expected the name of an env"):
+        PPOConfig.recipe(name)
+
+
 def test_without_an_algorithm_the_first_recipe_that_fits_is_taken():
     assert recipe_named("MountainCar-v0") is recipe_for("MountainCar-v0")

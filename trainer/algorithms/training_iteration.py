@@ -406,7 +406,7 @@ class TrainingIterations:
         if signs := {id_: found for id_, found in looked.items() if found}:
             standard[SECTION] = signs
         for finding in self._watch.take(standard):
-            _LOGGER.warning("Learning goes wrong: %s Said once.", finding)
+            _LOGGER.warning("Check of learning: %s Said once.", finding)
 
     def _situation(self, module_id: ModuleId, standard: Mapping[str, Any]) -> Situation:
         algorithm = self._algorithm

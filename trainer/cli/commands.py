@@ -49,9 +49,10 @@ from trainer.cli.settings_file import (
 )
 from trainer.cli.training_run import TrainingRun
 from trainer.config import AlgorithmConfig
-from trainer.config.settings import raise_problems
+from trainer.config.settings import is_schedule, raise_problems
 from trainer.envs.env_factory import is_import_path
 from trainer.errors import ConfigError, TrainerError
+from trainer.nn.optimizers import Schedule
 from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.runtime.run_lock import RunLock
 from trainer.tune.journal_file import JOURNAL_FILE
@@ -429,16 +430,24 @@ def _run(
     reason = run.run()
     path = shlex.quote(str(directory.relative_path))
     again = f"{path}{_words_to_open(algo, directory, arguments)}"
-    further = f" --stop-iterations {algo.training_iteration + 10}"
+    further = "" if run.was_interrupted else f" --stop-iterations {algo.training_iteration + 10}"
+    # The schedules of a recipe come to their end with it: nothing would be learnt any more.
+    is_over = not run.was_interrupted and _is_zero_now(algo.config.get("lr"), algo)
     lines = [
         f"\n{reason} Results: {directory.results_file}",
         "What to type next:",
         f"  local-trainer evaluate {again} --episodes 20",
-        f"  local-trainer resume {again}{'' if run.was_interrupted else further}",
+        *([] if is_over else [f"  local-trainer resume {again}{further}"]),
         f"  local-trainer inspect {path}",
     ]
     LineOutput().write("\n".join(lines))
     return 130 if run.was_interrupted else 0
+
+
+def _is_zero_now(lr: Any, algo: Algorithm) -> bool:
+    if not is_schedule(lr):
+        return False
+    return Schedule.from_setting(lr, name="lr").value_at(algo.counters.num_env_steps_sampled) == 0.0
 
 
 def _run_directory(path: str | Path) -> RunDirectory:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
+from trainer.algorithms.building import algorithm_class
 from trainer.cli.output import print_text
 from trainer.cli.run_directory import STOPS
 from trainer.config.recipes import Recipe, recipe_for, recipe_named, recipes
@@ -33,16 +36,24 @@ def recipe_of_run(arguments: argparse.Namespace) -> Recipe | None:
             )
         algorithms = [arguments.algo] if arguments.algo else []
         found = recipe_named(arguments.recipe, algorithms)
-    elif arguments.env is None or arguments.config is not None or arguments.settings:
+    elif arguments.env is None or arguments.config is not None:
         return None
     else:
         named = recipe_for(arguments.env, arguments.algo)
         if named is None:
             return None
+        if arguments.settings:
+            print_text(
+                "Settings are given, so all others have their defaults. To change those of the "
+                f"env's recipe: --recipe {named.name}."
+            )
+            return None
         found = named
     print_text(_taken(found, arguments.env))
     if all(getattr(arguments, stop) is None for stop in STOPS):
         arguments.stop_env_steps = found.num_env_steps
+    elif found.has_schedules and (arguments.stop_env_steps or math.inf) > found.num_env_steps:
+        print_text(f"Its schedules end after {found.num_env_steps:,} env steps, and learning then.")
     return found
 
 
@@ -59,11 +70,11 @@ def _taken(recipe: Recipe, env: str | None) -> str:
 
 def show_recipes(arguments: argparse.Namespace) -> int:
     """`local-trainer recipes`: lists them, or shows the settings of one."""
+    algorithms = [algorithm_class(arguments.algo).__name__] if arguments.algo else []
     if arguments.name is None:
-        for line in _table():
+        for line in _table(algorithms):
             print_text(line)
         return 0
-    algorithms = [arguments.algo] if arguments.algo else []
     found = recipe_named(arguments.name, algorithms)
     print_text(
         f"{found.name}, {found.algorithm}, {found.num_env_steps:,} env steps: {found.source}"
@@ -80,9 +91,11 @@ def show_recipes(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _table() -> list[str]:
+def _table(algorithms: Sequence[str]) -> list[str]:
     rows: list[tuple[Any, ...]] = [("recipe", "algorithm", "env steps", "return", "time", "seeds")]
     for recipe in recipes():
+        if algorithms and recipe.algorithm not in algorithms:
+            continue
         of_kind = recipe.envs != (recipe.name,)
         figures = None if of_kind else recipe.measured.get(recipe.name)
         rows.append(
@@ -93,7 +106,7 @@ def _table() -> list[str]:
                 *(
                     (f"{figures.final_return:,.1f}", f"{figures.processor_s:.0f} s")
                     if figures
-                    else ("a kind" if of_kind else "", "")
+                    else ("a kind" if of_kind else "not yet", "")
                 ),
                 figures.num_seeds if figures else "",
             )

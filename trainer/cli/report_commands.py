@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ from callbacks.ready_made.display import LineOutput, live_surface
 from callbacks.ready_made.metric_values import RETURN, number_at
 from callbacks.ready_made.progress import TrainingProgress, duration
 from checkpoints import LinkError
-from trainer.cli.output import missing_extras_explained, print_json, print_text
+from trainer.cli.output import missing_extras_explained, on_one_line, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE, RunDirectory
 from trainer.errors import ConfigError, ReportError
-from trainer.learners.learning_checks import CHECKS, findings
+from trainer.learners.learning_checks import CHECKS, Finding, findings
 from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
 from trainer.tune.events import TrialStatus
@@ -110,17 +111,37 @@ def report(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Says of runs whether learning goes wrong, why, and what to change; 3 if it does in one."""
-    found = {str(path): findings(read_run(path).rows) for path in _runs_at(arguments.paths)}
+    runs = [read_run(path) for path in _runs_at(arguments.paths)]
+    if not any(run.rows for run in runs):
+        raise ReportError(f"There are no results to look at in {', '.join(arguments.paths)}.")
+    found = {run.path: findings(run.rows) for run in runs}
     if arguments.json:
-        print_json(
-            {path: [dataclasses.asdict(each) for each in of_run] for path, of_run in found.items()}
+        print_json({str(path): [*map(_as_json, of_run)] for path, of_run in found.items()})
+        return 3 if any(found.values()) else 0
+    for run in runs:
+        of_run = found[run.path]
+        missing = _num_missing(run)
+        print_text(
+            f"{run.path}: {f'{len(of_run)} found' if of_run else 'nothing was found'} in "
+            f"{len(run.rows)} results"
+            f"{f', {missing} are missing or cannot be read' if missing else ''}"
         )
-    else:
-        for path, of_run in found.items():
-            print_text(f"{path}: {f'{len(of_run)} found' if of_run else 'nothing was found'}")
-            for each in of_run:
-                print_text(f"  {each}\n    (threshold: {CHECKS[each.check].source})")
+        for each in of_run:
+            print_text(f"  {on_one_line(str(each))}\n    (threshold: {CHECKS[each.check].source})")
     return 3 if any(found.values()) else 0
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    values = {**dataclasses.asdict(finding), "text": str(finding), "advice": finding.advice}
+    values["figure"] = finding.figure if math.isfinite(finding.figure) else str(finding.figure)
+    return {**values, "threshold": CHECKS[finding.check].source}
+
+
+def _num_missing(run: Run) -> int:
+    """Iterations up to the last one that have no result that can be read."""
+    found = (number_at(row, "training_iteration") for row in run.rows)
+    known = {int(iteration) for iteration in found if iteration is not None}
+    return max(known, default=0) - len(known)
 
 
 def _runs_at(paths: list[str]) -> list[Path]:

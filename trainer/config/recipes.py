@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Any, Final
 
+from trainer.config.settings import is_schedule
 from trainer.errors import ConfigError
 from trainer_toolkit.nearest_names import did_you_mean
 
@@ -59,14 +60,25 @@ class Recipe:
     needs: str
     measured: Mapping[str, Measured]
 
+    @property
+    def has_schedules(self) -> bool:
+        """Whether a setting comes to its end with the env steps."""
+        return is_schedule(self.settings.get("lr"))
+
     def is_of(self, env: str) -> bool:
         """Whether there is an env of this name that it is for."""
         return is_any_of(env, self.envs)
 
 
 def is_any_of(env: str, patterns: Iterable[str]) -> bool:
-    """Whether an env has a name of one of these patterns."""
-    return any(fnmatchcase(env, pattern) for pattern in patterns)
+    """Whether an env has a name of one of these patterns, after a module as in "ale_py:ALE/…"."""
+    name = env.rpartition(":")[2]
+    return any(re.fullmatch(_regular(pattern), name) for pattern in patterns)
+
+
+def _regular(pattern: str) -> str:
+    """The pattern as a regular expression: `-v*` is any version, any other `*` a part of a name."""
+    return re.escape(pattern).replace(r"\-v\*", r"-v\d+").replace(r"\*", r"[\w/-]*")
 
 
 @functools.cache
@@ -102,6 +114,10 @@ def recipe_named(name: str, algorithms: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: there is none; the message names the nearest.
     """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"`recipe({name!r})`: expected the name of an env or of a kind of envs, as text."
+        )
     known = [each for each in recipes() if not algorithms or each.algorithm in algorithms]
     found = next((recipe for recipe in known if name == recipe.name or recipe.is_of(name)), None)
     if found is not None:

@@ -162,13 +162,6 @@ def _large_observations(now: Situation) -> float | None:
     return _when(size, size > 50.0 and now.setting("observation_filter") == "NoFilter")
 
 
-def _unchanged(now: Situation) -> float | None:
-    lr = now.metric("default_optimizer_learning_rate")
-    # The divergence is measured before each step: of a single step it is 0.
-    has_steps = (now.setting("num_epochs") or 0) > 1
-    return _when(lr, has_steps and now.metric("mean_kl_loss") < 1e-6 and lr > 0.0)
-
-
 def _entropy_share(now: Situation) -> float:
     """The entropy as a share of the largest there is; NaN for spaces of numbers."""
     space, largest = now.action_space, 0.0
@@ -213,6 +206,24 @@ def _gradients(now: Situation) -> float | None:
     return _when(norm / limit, norm > 1000.0 * limit) if is_of_norm else None
 
 
+def _has_cause(now: Situation) -> bool:
+    """Whether it is known why nothing moves any more."""
+    return _collapsed(now) is not None or _gradients(now) is not None
+
+
+def _unchanged(now: Situation) -> float | None:
+    lr = now.metric("default_optimizer_learning_rate")
+    # The divergence is measured before each step: of a single step it is 0.
+    has_steps = (now.setting("num_epochs") or 0) > 1
+    is_still = now.metric("mean_kl_loss") < 1e-6 and lr > 0.0 and not _has_cause(now)
+    return _when(lr, has_steps and is_still)
+
+
+def _unexplained(now: Situation) -> float | None:
+    explained = now.metric("vf_explained_var")
+    return _when(explained, explained < 0.0 and not _has_cause(now))
+
+
 _HUANG: Final = "Huang et al. 2022, The 37 implementation details of PPO, details 12 and 37"
 _OURS: Final = "our choice; the good runs of the learning campaign stay within it"
 
@@ -251,7 +262,8 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
             figure=lambda now: _when(0.0, now.metric("default_optimizer_learning_rate") == 0.0),
             num_iterations=10,
             text="The learning rate is 0.",
-            advice="Let the schedule of lr end later; that of a recipe ends with its env steps.",
+            advice="Raise lr; if it is a schedule, let it end later. Those of a recipe end with "
+            "its env steps.",
             source="nothing is learnt",
             is_certain=True,
         ),
@@ -337,9 +349,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
             source=_OURS,
         ),
         "values_explain_nothing": Check(
-            figure=lambda now: _when(
-                now.metric("vf_explained_var"), now.metric("vf_explained_var") < 0.0
-            ),
+            figure=_unexplained,
             num_iterations=20,
             text="The value function predicts worse than a constant: explained variance "
             "{figure:.2g}.",
@@ -418,15 +428,18 @@ class LearningWatch:
     def take(self, result: Mapping[str, Any]) -> list[Finding]:
         """What is found now and was not before."""
         iteration = int(number_at(result, "training_iteration") or 0)
-        if iteration != self._iteration + 1:
+        if iteration <= self._iteration:
             self._begin(iteration - 1)
+        elif iteration > self._iteration + 1:  # results are missing
+            self._in_a_row = {}
+            self._is_from_first = self._is_from_first and self._iteration > 0
         self._iteration = iteration
         signs = result.get(SECTION)
         present = {
             (id_, name): figure
             for path, figure in (numbers_in(signs) if isinstance(signs, Mapping) else ())
             for id_, _, name in (path.rpartition("/"),)
-            if name in CHECKS
+            if name in CHECKS and not math.isnan(figure)
         }
         kept = {key: n for key, n in self._in_a_row.items() if not _was_updated(result, key[0])}
         self._in_a_row = {**kept, **{key: self._in_a_row.get(key, 0) + 1 for key in present}}

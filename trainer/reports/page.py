@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from callbacks.optional_import import optional_module
+from callbacks.ready_made.display import printable
 from callbacks.ready_made.metric_values import RETURN, number_at, numbers_in
 from callbacks.ready_made.progress import duration
 from checkpoints.writer import write_whole_file
@@ -23,7 +24,13 @@ from trainer.errors import ConfigError, ReportError
 from trainer.learners.learning_checks import findings
 from trainer.reports.curves import curve_of, grouped, summary_of
 from trainer.reports.figures import figure_of, metric_label, save_figure
-from trainer.reports.run_records import RESULTS_FILE, Run, differing_settings, read_run
+from trainer.reports.run_records import (
+    RESULTS_FILE,
+    X_AXES,
+    Run,
+    differing_settings,
+    read_run,
+)
 
 _MAX_LOSSES: Final = 8
 _MAX_EMBEDDED_BYTES: Final = 20 * 2**20
@@ -86,7 +93,11 @@ def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]
     return {
         "curves": list(_figures(groups, returns)),
         "losses": list(_figures(groups, losses)),
-        "summaries": [summary_of(label, members) for label, members in groups.items()],
+        "summaries": [
+            summary_of(label, having)
+            for label, members in groups.items()
+            if (having := [run for run in members if _has(run, RETURN, "env_steps")])
+        ],
         "runs": [_facts(run, name) for name, run in zip(names, runs, strict=True)],
         "names": names,
         "labels": list(groups),
@@ -95,7 +106,7 @@ def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]
             name: found for name, run in zip(names, runs, strict=True) if (found := _faults(run))
         },
         "findings": {
-            name: wrong
+            name: [printable(str(finding)) for finding in wrong]
             for name, run in zip(names, runs, strict=True)
             if (wrong := findings(run.rows))
         },
@@ -126,7 +137,7 @@ def _figures(
         members = {
             label: having
             for label, group in groups.items()
-            if (having := [run for run in group if _has(run, metric)])
+            if (having := [run for run in group if _has(run, metric, x)])
         }
         if members:
             curves = [
@@ -147,8 +158,12 @@ def _differing_by_label(groups: Mapping[str, Sequence[Run]]) -> dict[str, list[s
     }
 
 
-def _has(run: Run, metric: str) -> bool:
-    return any(number_at(row, metric) is not None for row in run.rows)
+def _has(run: Run, metric: str, x: str) -> bool:
+    """Whether there is a point to draw; a ReportError if the run has no results at all."""
+    if not run.rows:
+        run.series()
+    wanted = (metric, X_AXES[x][0])
+    return any(all(number_at(row, path) is not None for path in wanted) for row in run.rows)
 
 
 def _losses(runs: Sequence[Run]) -> list[str]:
@@ -202,7 +217,8 @@ def _time_split(runs: Sequence[Run]) -> list[tuple[str, float]]:
     totals: dict[str, float] = {}
     for run in runs:
         for row in run.rows:
-            timers = dict(row.get("timers") or {})
+            timers = row.get("timers")
+            timers = {**timers} if isinstance(timers, Mapping) else {}
             timers.pop("split", None)  # the same time, divided another way
             for path, seconds in numbers_in(timers):
                 totals[path] = totals.get(path, 0.0) + seconds

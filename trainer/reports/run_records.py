@@ -102,18 +102,23 @@ class Run:
         points = [(number_at(row, X_AXES[x][0]), number_at(row, metric)) for row in self.rows]
         found = [(at, value) for at, value in points if at is not None and value is not None]
         if not found:
-            raise ReportError(self._why_nothing(metric))
+            raise ReportError(self._why_nothing(metric, x))
         xs, ys = np.array(found, dtype=np.float64).T
         order = np.argsort(xs, kind="stable")
         return xs[order], ys[order]
 
-    def _why_nothing(self, metric: str) -> str:
+    def _why_nothing(self, metric: str, x: str) -> str:
         if not self.rows:
             return f"{self.path} has no results yet. Wait for the first iteration."
+        nothing = f"No result of {self.path} has a finite number at {metric!r}"
         known = sorted({path for row in self.rows for path, _ in numbers_in(row)})
+        if metric in known:
+            return (
+                f"{nothing} and at {X_AXES[x][0]!r}. Returns are known when an episode has ended."
+            )
         advice = did_you_mean(metric, known, most=3, similarity=0.5)
         some = f" There are {len(known)} others, such as {', '.join(known[:_MAX_KNOWN])}."
-        return f"No result of {self.path} has a number at {metric!r}.{advice or some}"
+        return f"{nothing}.{advice or some}"
 
 
 def read_run(path: str | Path) -> Run:
