@@ -111,18 +111,17 @@ def report(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Says of runs whether learning goes wrong, why, and what to change; 3 if it does in one."""
-    runs = [read_run(path) for path in _runs_at(arguments.paths)]
-    if not any(run.rows for run in runs):
+    runs = {str(path): read_run(path) for path in _runs_at(arguments.paths)}
+    if not any(run.rows for run in runs.values()):
         raise ReportError(f"There are no results to look at in {', '.join(arguments.paths)}.")
-    found = {run.path: findings(run.rows) for run in runs}
+    found = {path: findings(run.rows) for path, run in runs.items()}
     if arguments.json:
-        print_json({str(path): [*map(_as_json, of_run)] for path, of_run in found.items()})
+        print_json({path: [*map(_as_json, of_run)] for path, of_run in found.items()})
         return 3 if any(found.values()) else 0
-    for run in runs:
-        of_run = found[run.path]
-        missing = _num_missing(run)
+    for path, run in runs.items():
+        of_run, missing = found[path], _num_missing(run)
         print_text(
-            f"{run.path}: {f'{len(of_run)} found' if of_run else 'nothing was found'} in "
+            f"{path}: {f'{len(of_run)} found' if of_run else 'nothing was found'} in "
             f"{len(run.rows)} results"
             f"{f', {missing} are missing or cannot be read' if missing else ''}"
         )
