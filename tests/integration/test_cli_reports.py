@@ -45,9 +45,9 @@ def test_a_run_whose_learning_goes_wrong_is_found_out(tmp_path):
     assert found["advice"] in found["text"]
     results = tmp_path / "run" / "results.jsonl"
     lines = results.read_text().splitlines()[:9]
-    results.write_text("\n".join(lines))
+    results.write_text("\n".join([*lines, ""]))
     assert run("check", "run", folder=tmp_path).stdout == "run: nothing was found in 9 results\n"
-    results.write_text("\n".join([*lines[:3], "torn", *lines[4:]]))
+    results.write_text("\n".join([*lines[:3], "torn", *lines[4:], ""]))
     missing = run("check", "run", folder=tmp_path).stdout
     assert missing == "run: nothing was found in 8 results, 1 are missing or cannot be read\n"
     results.write_text("")
