@@ -106,7 +106,12 @@ def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:
             gamma=s["gamma"],
             num_steps_sampled_before_learning_starts=s["learning_starts"],
             replay_buffer_config={"type": buffer, "capacity": s["buffer_size"]},
-            model={"fcnet_hiddens": s["net_arch"], "fcnet_activation": "relu"},
+            # First weights are those of Torch, which the peer leaves as they are.
+            model={
+                "fcnet_hiddens": s["net_arch"],
+                "fcnet_activation": "relu",
+                "initializer": "uniform",
+            },
         )
         .reporting(min_sample_timesteps_per_iteration=_ITERATION)
     )
