@@ -32,7 +32,7 @@ def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
     )
     if settings.get("normalize"):
         env = VecNormalize(env, gamma=settings["gamma"])
-    model = _model(task, env, seed)
+    model = model_of(task, env, seed)
     model.learn(task.num_env_steps)
     processor_s = time.process_time() - started_s
     fresh: Any = DummyVecEnv([task.make_env])
@@ -44,7 +44,7 @@ def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
     return Learnt(processor_s, float(mean))
 
 
-def _model(task: Task, env: Any, seed: int) -> Any:
+def model_of(task: Task, env: Any, seed: int) -> Any:
     """What learns the task. Settings are in its words: most of them are arguments."""
     import stable_baselines3
     from torch import nn
