@@ -90,7 +90,12 @@ def _dqn(task: Task, s: dict[str, Any]) -> DQNConfig:
 def _sac(task: Task, s: dict[str, Any]) -> SACConfig:
     lr = falling(s["learning_rate"], task.num_env_steps)
     return _with_replay(SACConfig(), s).training(
-        actor_lr=lr, critic_lr=lr, alpha_lr=lr, tau=s["tau"], adam_epsilon=1e-8
+        actor_lr=lr,
+        critic_lr=lr,
+        alpha_lr=lr,
+        tau=s["tau"],
+        adam_epsilon=1e-8,
+        td_error_loss_fn="mse",
     )
 
 

@@ -20,15 +20,23 @@ def test_targets_are_rewards_plus_discounted_values():
 
 
 def test_huber_is_a_parabola_near_0_and_straight_beyond_1():
-    loss = critic_loss(np.array([0.5, 3.0]), np.array([0.0, 0.0]), np.array([1.0, 1.0]))
+    loss = critic_loss(
+        np.array([0.5, 3.0]), np.array([0.0, 0.0]), np.array([1.0, 1.0]), kind="huber"
+    )
     # 0.5² / 2 = 0.125 and 3 - 1/2 = 2.5, half each.
     assert loss.loss == pytest.approx(0.5 * (0.125 + 2.5))
     assert loss.d_q.tolist() == [0.25, 0.5]
     assert loss.td_errors.tolist() == [0.5, 3.0]
 
 
+def test_squared_errors_count_in_full():
+    loss = critic_loss(np.array([0.5, 3.0]), np.zeros(2), np.ones(2), kind="mse")
+    assert loss.loss == 0.5 * (0.25 + 9.0)
+    assert loss.d_q.tolist() == [0.5, 3.0]
+
+
 def test_weights_count_rows():
-    once = critic_loss(np.array([0.5, 3.0]), np.zeros(2), np.array([2.0, 0.0]))
+    once = critic_loss(np.array([0.5, 3.0]), np.zeros(2), np.array([2.0, 0.0]), kind="huber")
     assert once.loss == pytest.approx(0.125)
     assert once.d_q.tolist() == [0.5, 0.0]
 

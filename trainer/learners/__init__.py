@@ -19,5 +19,6 @@ from trainer.learners.learner import (
     ReplaySettings,
     ReplayUpdate,
     TargetNetwork,
+    td_error_losses,
 )
 from trainer.learners.learner_group import LearnerGroup, chunks_by_module

@@ -471,6 +471,20 @@ class ReplayBatch:
     weights: Array
 
 
+def td_error_losses(errors: Array, *, kind: str) -> tuple[Array, Array]:
+    """The losses of temporal-difference errors δ, and their derivatives, [B] each.
+
+    Args:
+        errors: δ, [B].
+        kind: "huber" (δ²/2 up to 1 and |δ| - 1/2 beyond) or "mse" (δ²).
+    """
+    if kind == "mse":
+        return errors * errors, 2.0 * errors
+    # With c = δ clipped to [-1, 1], huber(δ) = c (δ - c/2), and c is its derivative.
+    slopes = np.minimum(np.maximum(errors, -1.0), 1.0)
+    return slopes * (errors - 0.5 * slopes), slopes
+
+
 @dataclass(frozen=True)
 class ReplayUpdate:
     """What one update gives.

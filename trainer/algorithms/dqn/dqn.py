@@ -34,7 +34,14 @@ from trainer.config.settings import Problem, assignment
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.learners import ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate, TargetNetwork
+from trainer.learners import (
+    ReplayBatch,
+    ReplayLearner,
+    ReplaySettings,
+    ReplayUpdate,
+    TargetNetwork,
+    td_error_losses,
+)
 from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
 from trainer.modules.random_module import RandomRLModule
@@ -87,12 +94,7 @@ def td_loss(q_values: Array, actions: Array, targets: Array, weights: Array, *, 
     rows = np.arange(num_rows)
     selected = q_values[rows, actions]
     errors = selected - targets
-    if kind == "huber":
-        # With c = δ clipped to [-1, 1], huber(δ) = c (δ - c/2), and c is its derivative.
-        slopes = np.minimum(np.maximum(errors, -1.0), 1.0)
-        losses = slopes * (errors - 0.5 * slopes)
-    else:
-        slopes, losses = 2.0 * errors, errors * errors
+    losses, slopes = td_error_losses(errors, kind=kind)
     gradient = np.zeros(q_values.shape[::-1], q_values.dtype).T  # as networks lay values out
     gradient[rows, actions] = weights * slopes / num_rows
     # Sums instead of means: `np.mean` costs 8 µs here, as much as all products together.

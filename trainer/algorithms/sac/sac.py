@@ -22,7 +22,14 @@ from trainer.config.settings import Problem, assignment
 from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
-from trainer.learners import BatchListener, ReplayBatch, ReplayLearner, ReplaySettings, ReplayUpdate
+from trainer.learners import (
+    BatchListener,
+    ReplayBatch,
+    ReplayLearner,
+    ReplaySettings,
+    ReplayUpdate,
+    td_error_losses,
+)
 from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
 from trainer.modules.model_config import DefaultModelConfig
 from trainer.modules.random_module import RandomRLModule
@@ -80,7 +87,7 @@ class TargetCritics:
 # numbers of 2018b):
 #
 #     y       = R + γ' (min_i Q_i⁻(s', a') - α log π(a'|s')),   a' ~ π(s')        equations 5, 6
-#     L_Q     = Σ_i mean w · huber(Q_i(s, a) - y)        squared in the paper, Huber in RLlib
+#     L_Q     = Σ_i mean w · huber(Q_i(s, a) - y)        "mse" in the paper, Huber in RLlib
 #     L_π     = mean (α log π(ã|s) - min_i Q_i(s, ã)),          ã ~ π(s)          equation 9
 #     L_α     = mean -log α (log π(ã|s) + H̄)            log α for α, as in RLlib   equation 18
 #
@@ -118,18 +125,18 @@ class PolicyLoss:
     d_logits: Array
 
 
-def critic_loss(q_selected: Array, targets: Array, weights: Array) -> CriticLoss:
+def critic_loss(q_selected: Array, targets: Array, weights: Array, *, kind: str) -> CriticLoss:
     """L_Q of one critic.
 
     Args:
         q_selected: Q(s, a), [B].
         targets: y, [B].
         weights: w, [B].
+        kind: see `td_error_losses`.
     """
     errors = q_selected - targets
-    slope = np.minimum(np.maximum(errors, -1.0), 1.0)
-    losses = slope * (errors - 0.5 * slope)
-    return CriticLoss(float(np.mean(weights * losses)), errors, weights * slope / len(errors))
+    losses, slopes = td_error_losses(errors, kind=kind)
+    return CriticLoss(float(np.mean(weights * losses)), errors, weights * slopes / len(errors))
 
 
 def soft_targets(rewards: Array, discounts: Array, next_values: Array) -> Array:
@@ -191,6 +198,7 @@ class SACSettings(ReplaySettings):
     actor_lr: ScheduleSetting
     alpha_lr: ScheduleSetting
     target_entropy: float | str | None
+    td_error_loss_fn: str
 
 
 def target_entropy_of(module: RLModule, setting: float | str | None) -> float:
@@ -484,7 +492,8 @@ class SACLearner(ReplayLearner):
         rows = np.arange(len(targets))
         is_discrete = self.module.is_discrete
         selected = [q[rows, batch.actions] if is_discrete else q for q in outputs]
-        losses = [critic_loss(q, targets, batch.weights) for q in selected]
+        kind = self.settings.td_error_loss_fn
+        losses = [critic_loss(q, targets, batch.weights, kind=kind) for q in selected]
         gradients = [loss.d_q for loss in losses]
         if is_discrete:
             by_action = [np.zeros_like(q) for q in outputs]

@@ -54,6 +54,11 @@ class SACTrainingSection(ConfigValues, section="training"):
         'the mean entropy of the policy in nats that the temperature aims at. "auto" (or None): '
         "minus the number of action dimensions, or 0.98 ln n for n Discrete actions.",
     )
+    td_error_loss_fn = Setting(
+        "huber",
+        one_of("huber", "mse"),
+        'ours for SAC: the loss of the critics, "huber" or "mse", which is that of the paper.',
+    )
     policy_model_config = Setting[dict[str, Any]](
         {},
         mapping(),

@@ -15,6 +15,7 @@ class SACTrainingSection(ConfigValues):
     twin_q: Setting[bool]
     initial_alpha: Setting[float]
     target_entropy: Setting[float | str | None]
+    td_error_loss_fn: Setting[str]
     policy_model_config: Setting[dict[str, Any]]
     q_model_config: Setting[dict[str, Any]]
     def training(
@@ -27,6 +28,7 @@ class SACTrainingSection(ConfigValues):
         twin_q: bool | ToBeDrawn = True,
         initial_alpha: float | ToBeDrawn = 1.0,
         target_entropy: float | str | None | ToBeDrawn = 'auto',
+        td_error_loss_fn: str | ToBeDrawn = 'huber',
         policy_model_config: dict[str, Any] | ToBeDrawn = ...,
         q_model_config: dict[str, Any] | ToBeDrawn = ...,
         replay_buffer_config: dict[str, Any] | ToBeDrawn = ...,
@@ -65,6 +67,8 @@ class SACTrainingSection(ConfigValues):
             initial_alpha: the first temperature α, what a nat of entropy is worth in reward, > 0.
             target_entropy: the mean entropy of the policy in nats that the temperature aims at. "auto"
                 (or None): minus the number of action dimensions, or 0.98 ln n for n Discrete actions.
+            td_error_loss_fn: ours for SAC: the loss of the critics, "huber" or "mse", which is that of
+                the paper.
             policy_model_config: settings of `model_config` for the policy only.
             q_model_config: settings of `model_config` for the critics only.
             replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
