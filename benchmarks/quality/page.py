@@ -51,7 +51,7 @@ _LOOKED_INTO: Final = """\
   (5 seeds).
 - **The critics' loss of SAC** is Huber's in RLlib and here, the squared error in the paper and in
   the peer. Where errors are large, the gradients differ: on Pendulum's first batch ours was 0.14
-  of the peer's and pointed elsewhere (cosine 0.99). With `td_error_loss_fn="mse"` it is the same
+  of the peer's and pointed elsewhere (cosine 0.995). With `td_error_loss_fn="mse"` it is the same
   up to a factor of two, which Adam does not see. Recipes have it.
 - **First weights of DQN and SAC** are orthogonal here, with larger hidden layers than those of
   Torch. The campaign and the recipes have `initializer="uniform"`, as Torch draws them.

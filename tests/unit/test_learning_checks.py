@@ -77,7 +77,7 @@ def test_a_sound_update_shows_no_sign():
 BEYOND = {
     "value_loss_beyond_clip": ({"vf_clip_fraction": 0.6}, {"vf_clip_fraction": 0.4}),
     "kl_far_above_target": ({"mean_kl_loss": 0.6}, {"mean_kl_loss": 0.4}),
-    "ratio_clipped_everywhere": ({"clip_fraction": 0.7}, {"clip_fraction": 0.5}),
+    "ratio_clipped_everywhere": ({"clip_fraction": 0.9}, {"clip_fraction": 0.7}),
     "entropy_collapsed": ({"entropy": 0.005}, {"entropy": 0.01}),
     "policy_stays_random": (
         {"entropy": 0.692, "curr_entropy_coeff": 0.1},

@@ -321,7 +321,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
             source=_HUANG,
         ),
         "ratio_clipped_everywhere": Check(
-            figure=_above("clip_fraction", 0.6),
+            figure=_above("clip_fraction", 0.8),
             num_iterations=5,
             text="{figure:.0%} of the rows have a probability ratio outside clip_param.",
             advice="Lower lr or num_epochs, or raise clip_param to about 0.2.",
