@@ -31,8 +31,10 @@ _CHANCE: Final = (
 _CAUSES: Final[dict[str, str]] = {
     "PPO Pendulum-v1": _CHANCE,
     "PPO Hopper-v5 defaults": (
-        "First weights and updates are the same on both sides, and so are 120,000 steps over many "
-        "seeds (see below); returns of single runs differ by a factor of three."
+        "First weights and updates are the same on both sides, and so is what 120,000 steps give "
+        "over many seeds (see below). What is left is chance, for single runs differ by a factor "
+        "of three, and statistics that move within a batch: the means are 1.5 standard errors "
+        "apart."
     ),
 }
 """Of tasks that are below: why."""
