@@ -242,7 +242,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         ),
         "returns_never_differ": Check(
             figure=_alike,
-            num_iterations=20,
+            num_iterations=100,
             text="All episodes are paid {figure:g}: there is nothing to learn from.",
             advice="Begin with an easier task, reward steps towards the goal, or explore more "
             "(docs/curriculum.md, docs/exploration.md).",
