@@ -320,7 +320,7 @@ def test_a_finding_says_what_was_seen_and_what_to_change():
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("figure", [0.0, -3, 1e300, 10**400, float("inf")], ids=range(5))
 def test_every_finding_can_be_shown(check, figure):
-    rows = [row(i, 20.0, **{check: figure}) for i in range(1, 40)]
+    rows = [row(i, 20.0, **{check: figure}) for i in range(1, 110)]
     (found,) = findings(rows)
     assert check in str(found)
 
