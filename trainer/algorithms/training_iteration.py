@@ -395,14 +395,10 @@ class TrainingIterations:
     def _look_at_learning(self, standard: dict[str, Any]) -> None:
         """Adds the signs that learning goes wrong, and logs what is found from them."""
         modules = [id_ for id_ in self._algorithm.learners if self._algorithm.is_trained(id_)]
-        looked = (
-            {
-                OF_RUN: signs_of(self._situation(modules[0], standard), of_run=True),
-                **{id_: signs_of(self._situation(id_, standard)) for id_ in modules},
-            }
-            if modules
-            else {}
-        )
+        looked = {}
+        if modules:
+            looked[OF_RUN] = signs_of(self._situation(modules[0], standard), of_run=True)
+        looked |= {id_: signs_of(self._situation(id_, standard)) for id_ in modules}
         if signs := {id_: found for id_, found in looked.items() if found}:
             standard[SECTION] = signs
         for finding in self._watch.take(standard):
