@@ -300,7 +300,7 @@ TASKS: Final = (
     _task(
         "PPO",
         "LunarLander-v3",
-        500_000,
+        1_000_000,
         200.0,
         needs="Box2D",
         n_envs=16,
