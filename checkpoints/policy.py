@@ -394,6 +394,7 @@ _OPERATORS: Final[Mapping[str, Callable[..., Array]]] = {
     "Equal": np.equal,
     "Gemm": lambda value, kernel, bias: value @ kernel + bias,
     "Identity": lambda value: value,
+    "Log": np.log,
     "Max": np.maximum,
     "Min": np.minimum,
     "Mul": np.multiply,

@@ -27,6 +27,10 @@ def choice_for(strategy, inputs, *, seed=0, mask=None):
     """One choice per row of `inputs`, each with noise of its own, in slots 0, 1, …"""
     rng = np.random.default_rng(seed)
     rows = len(inputs)
+    loadings = None
+    if strategy.needs_loadings:  # as a network with 3 features gives them: of length 1
+        loadings = np.random.default_rng(7).normal(size=(rows, *strategy.action_space.shape, 3))
+        loadings = (loadings / np.linalg.norm(loadings, axis=-1, keepdims=True)).astype(np.float32)
     return ActionChoice(
         distribution=strategy.distribution,
         inputs=inputs.astype(np.float32),
@@ -34,6 +38,7 @@ def choice_for(strategy, inputs, *, seed=0, mask=None):
         noise_kind=strategy.noise_kind,
         slots=range(rows),
         mask=mask,
+        loadings=loadings,
     )
 
 

@@ -129,6 +129,7 @@ from trainer.exploration import (
     PerWorkerOrnsteinUhlenbeckNoise,
     Random,
     SoftQ,
+    StateDependentNoise,
     StochasticSampling,
     uniforms_per_row,
 )
@@ -247,6 +248,7 @@ __all__ = [
     "SingleAgentEpisode",
     "SingleAgentObservationPreprocessor",
     "SoftQ",
+    "StateDependentNoise",
     "StatefulEnv",
     "StatefulRLModule",
     "StochasticSampling",

@@ -45,9 +45,18 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
         }
     if task.is_continuous:
         model |= {"free_log_std": True, "log_std_init": s["log_std_init"]}
+    config = PPOConfig()
+    if s["use_sde"]:
+        model["log_std_by_feature"] = True
+        # Once per rollout is what -1 means there.
+        stretch = s["n_steps"] if s["sde_sample_freq"] == -1 else s["sde_sample_freq"]
+        config.exploration(
+            exploration_config={"type": "StateDependentNoise", "sample_freq": stretch}
+        )
     return (
-        PPOConfig()
-        .environment(normalize_rewards=s["normalize"], normalize_actions=False, clip_actions=True)
+        config.environment(
+            normalize_rewards=s["normalize"], normalize_actions=False, clip_actions=True
+        )
         .env_runners(
             num_env_runners=0,
             num_envs_per_env_runner=s["n_envs"],

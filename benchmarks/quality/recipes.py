@@ -33,6 +33,7 @@ _ENVS: Final = (
     "PPO InvertedDoublePendulum-v5 defaults",
     "DQN MountainCar-v0",
     "PPO MountainCar-v0",
+    "PPO MountainCarContinuous-v0",
     "DQN CartPole-v1",
     "DQN Acrobot-v1",
     "DQN LunarLander-v3",

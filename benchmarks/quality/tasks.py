@@ -6,7 +6,8 @@ told everything. Differences from the Zoo:
 
 - MuJoCo's envs are those of version 5; the Zoo tuned for version 4.
 - What the Zoo has no entry for has that of the plain algorithm, or of the nearest env.
-- Noise is independent from step to step: `use_sde` is left out on both sides.
+- Pendulum stands there with gSDE (`use_sde`) alone; it is a task without it, too. Where the peer
+  draws gSDE's noise anew with each rollout, ours does after as many steps of an episode.
 - Budgets are smaller where the Zoo gives millions of steps.
 - HalfCheetah, Hopper and Walker2d stand there with tuned settings for 10⁶ steps, whose learning
   rates are too small for a budget of 300,000. The tasks "… defaults" have what the Zoo calls its
@@ -49,6 +50,8 @@ DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
             "activation": "tanh",
             "ortho_init": True,
             "log_std_init": 0.0,
+            "use_sde": False,
+            "sde_sample_freq": -1,
         },
         "DQN": {
             "learning_rate": 1e-4,
@@ -296,6 +299,40 @@ TASKS: Final = (
         n_steps=1024,
         gamma=0.9,
         learning_rate=1e-3,
+    ),
+    _task(
+        "PPO",
+        "Pendulum-v1",
+        100_000,
+        -250.0,
+        how="gSDE",
+        is_continuous=True,
+        n_envs=4,
+        n_steps=1024,
+        gamma=0.9,
+        learning_rate=1e-3,
+        use_sde=True,
+        sde_sample_freq=4,
+    ),
+    _task(
+        "PPO",
+        "MountainCarContinuous-v0",
+        20_000,
+        90.0,
+        is_continuous=True,
+        normalize=True,
+        n_steps=8,
+        batch_size=8,  # 256 there, of rollouts of 8 steps
+        gae_lambda=0.9,
+        gamma=0.9999,
+        learning_rate=7.77e-5,
+        clip_range=0.1,
+        ent_coef=0.00429,
+        vf_coef=0.19,
+        max_grad_norm=5.0,
+        use_sde=True,
+        log_std_init=-3.29,
+        ortho_init=False,
     ),
     _task(
         "PPO",

@@ -154,6 +154,9 @@ POLICIES = {
     "EpsilonGreedy": lambda: exploring("CartPole-v1", "EpsilonGreedy"),
     "masks, SoftQ": lambda: exploring(MaskedEnv, "SoftQ"),
     "noise that goes on": lambda: exploring(ContinuousEnv, "OrnsteinUhlenbeckNoise"),
+    "noise of features": lambda: exploring(
+        ContinuousEnv, "StateDependentNoise", free_log_std=True, log_std_by_feature=True
+    ),
     "noise on weights": lambda: exploring("CartPole-v1", "ParameterNoise"),
     "memory, EpsilonGreedy": lambda: exploring(StatelessCartPole, "EpsilonGreedy", **MEMORY),
 }

@@ -107,6 +107,15 @@ MORE = {
     "OrnsteinUhlenbeckNoise": _exploring(
         "SAC", "Pendulum", "OrnsteinUhlenbeckNoise", random_timesteps=60, scale_timesteps=200
     ),
+    "StateDependentNoise": Run(
+        Cell("PPO", "Pendulum", 0),
+        {
+            "env": carrying_over,
+            "env_config": {"continuous": True},
+            "model": {"fcnet_hiddens": [8], "free_log_std": True, "log_std_by_feature": True},
+            "exploration_config": {"type": "StateDependentNoise", "sample_freq": 7},
+        },
+    ),
     "GaussianNoise": Run(
         Cell("PG", "Pendulum", 0),
         {

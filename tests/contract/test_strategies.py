@@ -107,6 +107,10 @@ CASES = {
     "PerWorkerOrnsteinUhlenbeckNoise": Case(
         {"type": "PerWorkerOrnsteinUhlenbeckNoise", **_HALF_WAY}, BOX, _FIRST
     ),
+    "StateDependentNoise": Case({"type": "StateDependentNoise"}, BOX),
+    "StateDependentNoise, every 2 steps": Case(
+        {"type": "StateDependentNoise", "sample_freq": 2}, BOX
+    ),
     "ParameterNoise": Case({"type": "ParameterNoise", **_SUB}),
     "ParameterNoise, Box": Case({"type": "ParameterNoise", **_CORRELATED}, BOX),
     "ParameterNoise, random at first": Case({"type": "ParameterNoise", **_AT_FIRST}, BOX),
@@ -115,6 +119,10 @@ CASES = {
     "RE3": Case({"type": "RE3", **_AT_FIRST, **_ENCODER}),
     "RE3, Box": Case({"type": "RE3", **_CORRELATED, **_ENCODER}, BOX),
 }
+UNCLIPPED = ("StochasticSampling", "StateDependentNoise")
+"""Types that draw from a distribution without bounds."""
+STATELESS = ("StochasticSampling", "Random", "SoftQ", "StateDependentNoise")
+"""Types of which checkpoints hold nothing."""
 OBSERVING = ("ParameterNoise", "Curiosity", "RE3")
 """Types that learn in the main process from what was sampled."""
 
@@ -158,7 +166,7 @@ def test_actions_follow_from_inputs_and_noise_and_are_of_the_space(case):
     assert first.tobytes() == again.tobytes()
     strategy = case.make()
     assert choose(strategy, choice_for(strategy, inputs, seed=1)).tobytes() != first.tobytes()
-    is_clipped = isinstance(case.space, spaces.Box) and case.type != "StochasticSampling"
+    is_clipped = isinstance(case.space, spaces.Box) and case.type not in UNCLIPPED
     if is_clipped or not isinstance(case.space, spaces.Box):
         assert all(case.space.contains(np.asarray(row)) for row in first)
 
@@ -174,6 +182,8 @@ def test_a_row_does_not_depend_on_the_rows_around_it(case):
         alone = dataclasses.replace(
             whole, inputs=whole.inputs[one], noise=whole.noise[one], slots=[row]
         )
+        if whole.loadings is not None:
+            alone = dataclasses.replace(alone, loadings=whole.loadings[one])
         action = choose(single, alone)
         assert action.tobytes() == together[one].tobytes()
         own = likelihoods(single, alone, action, timestep=TIMESTEP)
@@ -345,7 +355,7 @@ def test_a_state_is_plain_data_and_what_is_set_is_got(case):
 def test_what_does_not_fit_is_refused_before_anything_changes(case):
     strategy = used(case)
     known = encode(strategy.get_state())
-    assert strategy.get_state() or case.type in ("StochasticSampling", "Random", "SoftQ")
+    assert strategy.get_state() or case.type in STATELESS
     for mutation in mutations(decode(known)) if strategy.get_state() else ():
         what, path = mutation
         if path[:1] == ("memory",) and what == "row added":

@@ -19,6 +19,7 @@ STRATEGIES = {
         ContinuousEnv,
         {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 60, "scale_timesteps": 200},
     ),
+    "StateDependentNoise": (ContinuousEnv, {"type": "StateDependentNoise", "sample_freq": 5}),
     "Curiosity": (CountdownEnv, {"type": "Curiosity", "sub_exploration": _SAMPLING, **_TINY}),
     "RE3": (
         CountdownEnv,
@@ -35,8 +36,11 @@ STRATEGIES = {
 
 def config(num_env_runners, strategy, *, num_envs=4):
     env, exploration = STRATEGIES[strategy]
+    by_feature = {"free_log_std": True, "log_std_by_feature": True}
+    more = by_feature if strategy == "StateDependentNoise" else {}
     # 57 steps on 4 slots leave a remainder, and episodes are cut wherever they stand.
-    made = small_ppo(num_env_runners, env=env, num_slots=num_envs, batch=57, lr=1e-2)
+    model = {"fcnet_hiddens": [8], **more}
+    made = small_ppo(num_env_runners, env=env, num_slots=num_envs, batch=57, lr=1e-2, model=model)
     return made.training(minibatch_size=32).env_runners(exploration_config=exploration)
 
 

@@ -103,6 +103,16 @@ CASES = {
         BoxesEnv,
         {"model": {**LAYERS, "free_log_std": True}, "normalize_actions": False},
     ),
+    "PPO, deviations of features": (
+        PPOConfig,
+        BoxesEnv,
+        {"model": {**LAYERS, "free_log_std": True, "log_std_by_feature": True}},
+    ),
+    "PPO, deviations of features, no hidden layer": (
+        PPOConfig,
+        BoxesEnv,
+        {"model": {"fcnet_hiddens": [], "free_log_std": True, "log_std_by_feature": True}},
+    ),
     "PPO, bounds beyond float32": (PPOConfig, WideEnv, {"model": LAYERS}),
     "PG, sigmoid, start": (
         PGConfig,

@@ -440,6 +440,11 @@ RECORDED = {
     "noise that goes on": lambda: scaled(Drifting).env_runners(
         exploration_config={"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 9}
     ),
+    "noise of features": lambda: (
+        scaled(Drifting)
+        .env_runners(exploration_config={"type": "StateDependentNoise", "sample_freq": 3})
+        .training(model={"fcnet_hiddens": [8], "free_log_std": True, "log_std_by_feature": True})
+    ),
     "younger than the look-back": lambda: ppo(num_envs=1).env_runners(episode_lookback_horizon=40),
     "all end at once": lambda: equally_long(dqn("EpsilonGreedy")),
 }

@@ -22,6 +22,7 @@ IMAGE = spaces.Box(0, 255, (9, 8, 3), np.uint8)
 PLANES = spaces.Box(0, 255, (3, 9, 9), np.uint8)
 MIXED = spaces.Dict({"a": IMAGE, "b": BOX, "c": PLANES})
 SMALL = {"fcnet_hiddens": [7, 5]}
+OF_FEATURES = {**SMALL, "free_log_std": True, "log_std_by_feature": True}
 FILTERS = {"conv_filters": [[4, 3, 2], [5, [2, 3], 1, "valid"]], **SMALL}
 
 
@@ -41,6 +42,8 @@ def both(module_class, space, actions, **config):
             for name, s in zip(sorted(ACTIVATIONS), [True, False] * 9, strict=False)
         ],
         (ActorCriticModule, BOX, spaces.Box(-1.0, 1.0, (2,)), {**SMALL, "free_log_std": True}),
+        (ActorCriticModule, BOX, spaces.Box(-1.0, 1.0, (2,)), OF_FEATURES),
+        (ActorCriticModule, IMAGE, spaces.Box(-1.0, 1.0, (2,)), {**FILTERS, **OF_FEATURES}),
         (ActorCriticModule, IMAGE, TWO, FILTERS),
         (ActorCriticModule, PLANES, TWO, {**FILTERS, "vf_share_layers": False}),
         (ActorCriticModule, MIXED, TWO, FILTERS),

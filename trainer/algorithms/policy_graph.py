@@ -7,7 +7,7 @@ operators are those of ONNX; ready-made networks need few of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from trainer.episodes.episode_columns import PREV_ACTIONS
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import RLModule
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
+from trainer.modules.feature_noise import LEAST_VARIANCE
 from trainer.modules.model_config import DefaultModelConfig, image_of
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
@@ -381,12 +382,23 @@ def _distribution_inputs(
         if "vf" in networks:
             values = graph.network(features, networks["vf"], tensors)
         return _q_values(graph, advantages, values, module)
-    outputs = graph.network(features, networks["pi"], tensors)
-    log_std = tensors.get("pi/log_std")
+    policy, log_std = networks["pi"], tensors.get("pi/log_std")
     if log_std is None:
-        return outputs
-    zeros = graph.add("Mul", outputs, graph.constant(0.0))  # a row for each row of the batch
-    return graph.add("Concat", outputs, graph.add("Add", zeros, graph.constant(log_std)), axis=1)
+        return graph.network(features, policy, tensors)
+    features = graph.network(features, replace(policy, layers=policy.layers[:-1]), tensors)
+    last = replace(policy, image=None, layers=policy.layers[-1:])
+    means = graph.network(features, last, tensors)
+    if log_std.ndim == 1:
+        zeros = graph.add("Mul", means, graph.constant(0.0))  # a row for each row of the batch
+        deviations = graph.add("Add", zeros, graph.constant(log_std))
+    else:  # by feature, see `FeatureNoise.act`
+        squares = graph.add("Mul", features, features)
+        least = np.full(log_std.shape[1], LEAST_VARIANCE)
+        variance = graph.add(
+            "Gemm", squares, graph.constant(np.exp(2.0 * log_std)), graph.constant(least)
+        )
+        deviations = graph.add("Mul", graph.add("Log", variance), graph.constant(0.5))
+    return graph.add("Concat", means, deviations, axis=1)
 
 
 def _step_of_memory(graph: PolicyGraph, features: str, module: RLModule) -> str:

@@ -39,7 +39,7 @@ from trainer.episodes.nested import copied
 from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.errors import ConfigError, EnvContractError, EpisodeError, ModuleError
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
-from trainer.modules import RLModule
+from trainer.modules import NOISE_LOADINGS, RLModule
 from trainer.modules.memory import state_form
 from trainer.seeding import NoiseKind, NoiseStream, Role, agent_position, position_rng
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, FloatArray
@@ -208,7 +208,7 @@ class Policy:
             given = self.module.forward_inference(batch)
         inputs = given[ACTION_DIST_INPUTS]
         if self.strategy is not None:
-            actions, outputs = self._explored(self.strategy, inputs, rows, request)
+            actions, outputs = self._explored(self.strategy, given, rows, request)
         else:
             if explore:
                 actions = self.distribution.sample(inputs, rows.noise)
@@ -240,12 +240,20 @@ class Policy:
     def _explored(
         self,
         strategy: Exploration,
-        inputs: Array,
+        given: Mapping[str, Array],
         rows: Rows,
         request: ActingRequest,
     ) -> tuple[Any, dict[str, Any]]:
-        """Actions that the strategy chose from distribution inputs, and their outputs."""
-        choice = ActionChoice(self.distribution, inputs, rows.noise, self.noise_kind, rows.slots)
+        """Actions that the strategy chose from what the module gave, and their outputs."""
+        inputs = given[ACTION_DIST_INPUTS]
+        choice = ActionChoice(
+            self.distribution,
+            inputs,
+            rows.noise,
+            self.noise_kind,
+            rows.slots,
+            loadings=given.get(NOISE_LOADINGS),
+        )
         chosen = strategy.get_exploration_action(
             action_distribution=choice, timestep=request.timestep, explore=request.explore
         )
@@ -510,6 +518,12 @@ def policy_in_runner(
         where=where,
     )
     name = type(module).__name__
+    if strategy is not None and strategy.needs_loadings and not module.gives_loadings:
+        raise ConfigError(
+            f"{type(strategy).__name__} needs a network whose standard deviations follow from its "
+            f'features, and those of {name} do not here. Set model_config={{"free_log_std": '
+            'True, "log_std_by_feature": True} beside it, with PPO or PG and without memory.'
+        )
     if policy.state_form is not None and strategy is not None and strategy.perturbs_weights:
         raise ConfigError(
             f"{type(strategy).__name__} plays with noise on the weights, and the network {name} "

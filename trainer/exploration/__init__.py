@@ -32,5 +32,6 @@ from trainer.exploration.strategies import (
     PerWorkerOrnsteinUhlenbeckNoise,
     Random,
     SoftQ,
+    StateDependentNoise,
     StochasticSampling,
 )

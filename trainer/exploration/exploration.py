@@ -369,6 +369,9 @@ class ActionChoice:
         slots: which env slots the rows are: numbers of the sub-envs in their runner.
         mask: which alternatives are allowed, bool [B, K]; None if all are, or if the inputs alone
             tell (`MASKED`).
+        loadings: what the noise of each of F features moves each action by, in its standard
+            deviations, float32 [B, A, F]; None unless exploring with a network whose deviations
+            follow from features.
     """
 
     distribution: ActionDistribution
@@ -377,6 +380,7 @@ class ActionChoice:
     noise_kind: NoiseKind
     slots: Sequence[int]
     mask: Array | None = None
+    loadings: Array | None = None
 
     def sample(self) -> Array:
         """Actions drawn from the distributions, [B, …]."""
@@ -493,6 +497,7 @@ class Exploration(ABC):
         current_stddev: factor of that perturbation.
         noise_kind: of the random numbers per step: "uniform", "normal" or "gumbel".
         noise_width: how many, ≥ 1.
+        needs_loadings: it reads `ActionChoice.loadings`, which not every network gives.
         action_space: the space of actions *as modules give them*: counted from 0, and with
             `normalize_actions` scaled to [-1, 1] where bounded.
         distribution: the module's action distribution.
@@ -507,6 +512,7 @@ class Exploration(ABC):
     current_stddev: float = 1.0
     noise_kind: NoiseKind = "uniform"
     noise_width: int = 1
+    needs_loadings: bool = False
 
     def __init__(
         self,
@@ -667,7 +673,9 @@ def _is_one_of(space: spaces.Space[Any], kinds: Sequence[type[Any]]) -> bool:
 def _alternatives(space: spaces.Space[Any]) -> str:
     names = "StochasticSampling, Random"
     if isinstance(space, spaces.Box):
-        return f"{names}, GaussianNoise, OrnsteinUhlenbeckNoise or ParameterNoise"
+        return (
+            f"{names}, GaussianNoise, OrnsteinUhlenbeckNoise, StateDependentNoise or ParameterNoise"
+        )
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return f"{names}, EpsilonGreedy or SoftQ"
     return "StochasticSampling"
@@ -714,6 +722,7 @@ class WithSubExploration(Exploration):
         self.sub_exploration = sub_exploration
         self.noise_kind = sub_exploration.noise_kind
         self.noise_width = sub_exploration.noise_width
+        self.needs_loadings = sub_exploration.needs_loadings
 
     @classmethod
     def default_sub_exploration(

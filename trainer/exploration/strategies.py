@@ -648,6 +648,96 @@ class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
         self.scale_schedule = constant or self.scale_schedule
 
 
+# ---- state dependent noise
+#
+# gSDE: noise that is a function of the policy's features, which stays the same for a stretch.
+
+_SEEDS: Final = 2.0**53
+"""So many values has a uniform number."""
+
+
+class StateDependentNoise(Exploration):
+    """Smooth noise that follows from what the policy sees: gSDE (Raffin, Kober and Stulp 2022).
+
+    a = mean(s) + φ(s)ᵀ(σ ∘ ε) (ibid., equation 5), with features φ [F] of the policy's last hidden
+    layer, learnt deviations σ [F, A], and ε ~ N(0, 1) [F, A], which stays the same for
+    `sample_freq` steps: the same state gives the same action, and noise does not tremble. Over ε
+    that is the module's distribution, from which log-likelihoods come.
+
+    The network needs `model_config={"free_log_std": True, "log_std_by_feature": True}`.
+
+    An env slot's ε is drawn by a generator whose seed is a random number of the step where the
+    stretch began, so a slot that is put back into the middle of an episode finds it again.
+    """
+
+    possible_spaces: ClassVar[tuple[type[spaces.Space[Any]], ...]] = (spaces.Box,)
+    needs_loadings = True
+
+    def __init__(
+        self,
+        action_space: spaces.Space[Any],
+        *,
+        sample_freq: int | None = None,
+        **context: Any,
+    ) -> None:
+        """Takes the length of a stretch.
+
+        Args:
+            action_space: of actions as modules give them.
+            sample_freq: steps of an episode, ≥ 1, after which ε is drawn anew; None for whole
+                episodes.
+            context: see `Exploration`.
+
+        Raises:
+            ConfigError: the argument is wrong.
+            UnsupportedSpaceError: the action space is not a Box of floats.
+        """
+        super().__init__(action_space, **context)
+        if sample_freq is not None:
+            checked_count(sample_freq, name="sample_freq", minimum=1)
+        self.sample_freq = sample_freq
+        self._steps: dict[int, int] = {}
+        self._seeds: dict[int, float] = {}
+        self._drawn: dict[int, tuple[float, Array]] = {}
+
+    def begin_episode(self, slot: int) -> None:
+        """A stretch ends with its episode."""
+        self._steps[slot] = 0
+
+    def advance(self, slots: Sequence[int], noise: Array) -> None:
+        """Counts the steps, and takes the number of one where a stretch begins."""
+        for slot, number in zip(slots, noise[:, 0].tolist(), strict=True):
+            step = self._steps.get(slot, 0)
+            if step % self.sample_freq == 0 if self.sample_freq else step == 0:
+                self._seeds[slot] = number
+            self._steps[slot] = step + 1
+
+    def get_exploration_action(
+        self, *, action_distribution: ActionChoice, timestep: int, explore: bool = True
+    ) -> tuple[Array, Array | None]:
+        del timestep
+        choice = action_distribution
+        self.advance(choice.slots, choice.noise)
+        if not explore:
+            return choice.deterministic_sample(), None
+        loadings: Any = choice.loadings  # None is refused where the policy is put together
+        held = np.stack([self._noise_of(slot, loadings.shape[1:]) for slot in choice.slots])
+        normal = np.add.reduce(loadings * held, axis=-1)
+        return self.distribution.sample(choice.inputs, normal), None
+
+    def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
+        """Those of the module's distribution, over all ε."""
+        return super().logp(inputs, actions, timestep=timestep)
+
+    def _noise_of(self, slot: int, shape: tuple[int, ...]) -> Array:
+        """ε of the stretch in a slot, float32 [A, F]."""
+        seed = self._seeds[slot]
+        if self._drawn.get(slot, (-1.0,))[0] != seed:
+            rng = np.random.default_rng(int(seed * _SEEDS))
+            self._drawn[slot] = seed, rng.standard_normal(shape, dtype=np.float32)
+        return self._drawn[slot][1]
+
+
 # ---- parameter noise
 #
 # Noise on the weights instead of the actions (Plappert et al. 2018, "Parameter Space Noise"). A
@@ -801,6 +891,7 @@ EXPLORATIONS: Final[Mapping[str, type[Exploration]]] = MappingProxyType(
             PerWorkerGaussianNoise,
             OrnsteinUhlenbeckNoise,
             PerWorkerOrnsteinUhlenbeckNoise,
+            StateDependentNoise,
             ParameterNoise,
             Curiosity,
             RE3,

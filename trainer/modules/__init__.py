@@ -2,6 +2,7 @@
 
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule, RLModuleSpec
 from trainer.modules.by_module import ByModule, check_module_ids, component_of, module_position
+from trainer.modules.feature_noise import NOISE_LOADINGS
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.module_table import Matchups, ModuleTable, OwnActing

@@ -16,6 +16,7 @@ import numpy as np
 
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
+from trainer.modules.feature_noise import NOISE_LOADINGS, FeatureNoise
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
@@ -30,6 +31,7 @@ from trainer.modules.rl_module import RLModule, check_gradient
 from trainer.nn import (
     INITIALIZERS,
     MLP,
+    ActingForward,
     ActionDistribution,
     ImageNetwork,
     acting_forward,
@@ -56,8 +58,9 @@ class ActorCriticModule(RLModule):
 
     Apart (`vf_share_layers=False`): "pi" and "vf" each read the observation. Shared: both read the
     last hidden layer of "encoder". With `free_log_std` the log standard deviations are the tensor
-    "pi/log_std" [A], `log_std_init` at first, and the policy network gives only the means. Images
-    go through convolutions first: those of "encoder", or one set for "pi" and one for "vf".
+    "pi/log_std" [A], `log_std_init` at first, and the policy network gives only the means; with
+    `log_std_by_feature` it is [F, A] (`trainer.modules.feature_noise`). Images go through
+    convolutions first: those of "encoder", or one set for "pi" and one for "vf".
 
     Attributes:
         has_value_network: whether there is a "vf" (`PolicyModule` has none).
@@ -84,7 +87,10 @@ class ActorCriticModule(RLModule):
         self._plan_networks()
         shapes = {**self._plans["encoder"].shapes(), **self._plans["pi"].shapes()}
         if self._config.free_log_std:
-            shapes["pi/log_std"] = (self.action_distribution.noise_width,)
+            shape: tuple[int, ...] = (self.action_distribution.noise_width,)
+            if self._config.log_std_by_feature:
+                shape = (self._plans["pi"].num_last_inputs, *shape)
+            shapes["pi/log_std"] = shape
         return shapes | (self._plans["vf"].shapes() if self.has_value_network else {})
 
     def setup(self) -> None:
@@ -104,6 +110,12 @@ class ActorCriticModule(RLModule):
         if self.gives_values and self._vf is not None:
             self._acting_heads = [acting_forward(self._pi), acting_forward(self._vf)]
         self._log_std = self.parameters.views.get("pi/log_std")
+        self._feature_noise: FeatureNoise | None = None
+        if self._config.log_std_by_feature:
+            of_log_std = self.gradients.views["pi/log_std"]
+            self._feature_noise = FeatureNoise(self.parameters.views["pi/log_std"], of_log_std)
+            self._acting = self._trunk.acting_with(self._pi, but_last=True)
+            self._acting_last = ActingForward(self._pi.layers[-1:])
         self._allocate(0)
 
     def initialize(self, rng: np.random.Generator) -> None:
@@ -118,7 +130,13 @@ class ActorCriticModule(RLModule):
 
     def forward_acting(self, obs: Array) -> Array:
         outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
+        if self._feature_noise is not None:
+            return self._inputs_of(self._feature_noise, outputs)
         return with_log_std(outputs, self._log_std)
+
+    def _inputs_of(self, noise: FeatureNoise, features: Array) -> Array:
+        """The inputs of the distribution, [B, K], whose deviations follow from features [B, F]."""
+        return np.concatenate([self._acting_last(features), noise.act(features)], axis=1)
 
     @property
     def gives_values(self) -> bool:
@@ -133,10 +151,16 @@ class ActorCriticModule(RLModule):
             and self._image is not None
             and self.action_masks is None
             and self._config.vf_share_layers
+            and not self._config.log_std_by_feature
             and self.has_value_network
             and own.forward_acting is ready_made.forward_acting
             and own.forward_train is ready_made.forward_train
         )
+
+    @property
+    def gives_loadings(self) -> bool:
+        """With `log_std_by_feature`."""
+        return self._config.log_std_by_feature
 
     def is_for_acting(self, name: str) -> bool:
         """See `RLModule.is_for_acting`; the head of the values is, if acting gives them."""
@@ -151,7 +175,14 @@ class ActorCriticModule(RLModule):
         return {ACTION_DIST_INPUTS: with_log_std(inputs, self._log_std), VF_PREDS: values[:, 0]}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        return self.forward_inference(batch)
+        """As without exploration; with `log_std_by_feature` the loadings of the noise, too."""
+        noise = self._feature_noise
+        if noise is None:
+            return self.forward_inference(batch)
+        features = self._acting(self.checked_rows(batch))
+        inputs = self._inputs_of(noise, features)
+        loadings = noise.loadings(features, inputs[:, self.action_distribution.noise_width :])
+        return {ACTION_DIST_INPUTS: inputs, NOISE_LOADINGS: loadings}
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """See `RLModule.forward_train`; both results are views that the next call overwrites."""
@@ -164,7 +195,11 @@ class ActorCriticModule(RLModule):
         inputs = self._pi.forward(features)[:-1]
         if self._log_std is not None:
             self._dist_inputs[: len(inputs)] = inputs
-            self._dist_inputs[len(inputs) :] = self._log_std[:, None]
+            self._dist_inputs[len(inputs) :] = (
+                self._log_std[:, None]
+                if self._feature_noise is None
+                else self._feature_noise.forward(self._pi.last_inputs)
+            )
             inputs = self._dist_inputs
         outputs = {ACTION_DIST_INPUTS: inputs.T}
         if self._vf is not None:
@@ -182,8 +217,11 @@ class ActorCriticModule(RLModule):
             check_gradient("d_vf_preds", d_vf_preds, (batch_size,))
         gradient = d_action_dist_inputs.T
         if self._log_std is not None:
-            width = len(self._log_std)
-            np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])
+            width = self.action_distribution.noise_width
+            if self._feature_noise is None:
+                np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])
+            else:
+                self._feature_noise.backward(gradient[width:])
             gradient = gradient[:width]
         if self._vf is None:
             self._trunk.backward((self._pi, gradient))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 import gymnasium as gym
@@ -69,6 +69,9 @@ class DefaultModelConfig:
         free_log_std: for Box actions: log standard deviations are parameters of their own instead
             of outputs that depend on the observation.
         log_std_init: ours. With `free_log_std`, what they begin with; 0 is a deviation of 1.
+        log_std_by_feature: ours. With `free_log_std`, there is one for each action and each feature
+            that the policy's last layer reads, [F, A], and deviations follow from the features: the
+            network's part of gSDE, for `exploration_config={"type": "StateDependentNoise"}`.
         log_std_clip_param: for Box actions: the log standard deviation stays within ± this, > 0.
         initializer: how weights are drawn, a name in `trainer.nn.INITIALIZERS`.
         fcnet_kernel_initializer: how the kernels of the `fcnet_hiddens` layers are drawn: a name of
@@ -110,6 +113,7 @@ class DefaultModelConfig:
     vf_share_layers: bool = True
     free_log_std: bool = False
     log_std_init: float = 0.0
+    log_std_by_feature: bool = False
     log_std_clip_param: float = 20.0
     initializer: str = "orthogonal"
     fcnet_kernel_initializer: Any = None
@@ -153,6 +157,7 @@ class DefaultModelConfig:
             problems.append(
                 f"`log_std_init={self.log_std_init!r}` is of `free_log_std=True`, which is not set"
             )
+        problems += self._feature_problems()
         if not optional(boolean()).accepts(self.conv_channels_first):
             problems.append(
                 f"`conv_channels_first={self.conv_channels_first!r}` must be True, False or None"
@@ -207,6 +212,16 @@ class DefaultModelConfig:
         if self.use_gru:
             return "gru"
         return "lstm" if self.use_lstm else None
+
+    def _feature_problems(self) -> list[str]:
+        by_feature = self.log_std_by_feature
+        if not boolean().accepts(by_feature):
+            return [f"`log_std_by_feature={by_feature!r}` must be True or False"]
+        if by_feature and not self.free_log_std:
+            return ["`log_std_by_feature=True` is of `free_log_std=True`, which is not set"]
+        if by_feature and self.memory is not None:
+            return [f"`log_std_by_feature=True` is not offered with `use_{self.memory}=True`"]
+        return []
 
     def _memory_problems(self) -> list[str]:
         flags = ("use_lstm", "use_gru", "lstm_use_prev_action", "lstm_use_prev_reward")
@@ -486,6 +501,11 @@ class NetworkPlan:
         return self.num_inputs if self.image is None else self.image.num_features
 
     @property
+    def num_last_inputs(self) -> int:
+        """What its last layer reads."""
+        return replace(self, layers=self.layers[:-1]).num_outputs
+
+    @property
     def is_empty(self) -> bool:
         """Whether it has no layer at all."""
         return not self.layers and self.image is None
@@ -555,9 +575,14 @@ class Trunk:
         if self.encoder is not None:
             self.encoder.initialize(rng, initializer=initializer)
 
-    def acting_with(self, head: MLP | ImageNetwork) -> Callable[[Array], Array]:
-        """Gives the outputs of a head, row-exactly, for observations [B, D]."""
-        return acting_forward(*([self.encoder] if self.encoder else []), head)
+    def acting_with(
+        self, head: MLP | ImageNetwork, *, but_last: bool = False
+    ) -> Callable[[Array], Array]:
+        """Gives the outputs of a head, row-exactly, for observations [B, D].
+
+        With `but_last`, what its last layer reads.
+        """
+        return acting_forward(*([self.encoder] if self.encoder else []), head, but_last=but_last)
 
     def act(self, obs: Array) -> Array:
         """The features of observations [B, D], row-exactly."""

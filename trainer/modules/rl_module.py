@@ -280,6 +280,11 @@ class RLModule(Checkpointable, ABC):
         """Whether acting gives "vf_preds", too, which PPO then does not compute again."""
         return False
 
+    @property
+    def gives_loadings(self) -> bool:
+        """Whether exploring gives "noise_loadings", too, see `trainer.modules.feature_noise`."""
+        return False
+
     @takes(
         observation_space=instance(gym.Space, "a Space"),
         action_space=instance(gym.Space, "a Space"),

@@ -600,6 +600,11 @@ class ImageNetwork:
         self._features[:-1] = self.convolutions.forward(rows).T
         return self._features if self._dense is None else self._dense.forward(self._features)
 
+    @property
+    def last_inputs(self) -> Array:
+        """What its last layer read; see `MLP.last_inputs`."""
+        return self._features[:-1] if self._dense is None else self._dense.last_inputs
+
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
         """Overwrites the gradients of all layers; belongs to the last forward pass.
 
@@ -621,19 +626,24 @@ class ImageNetwork:
         self._batch_size = batch_size
 
 
-def acting_forward(*networks: MLP | ImageNetwork) -> Callable[[Array], Array]:
+def acting_forward(
+    *networks: MLP | ImageNetwork, but_last: bool = False
+) -> Callable[[Array], Array]:
     """The row-exact forward pass through networks in a chain, [B, D] to a new array [B, N].
 
     Args:
         networks: at least one; only the first may read images.
+        but_last: leave the last dense layer out, and give what it reads.
     """
     dense = [layer for network in networks for layer in network.layers]
+    if but_last:
+        dense.pop()
     forward = ActingForward(dense) if dense else None
     first = networks[0]
     if not isinstance(first, ImageNetwork):
-        if forward is None:
+        if forward is None and not but_last:
             raise ValueError("A chain of networks without any layer computes nothing.")
-        return forward
+        return forward or np.copy
     convolutions = first.convolutions
     if forward is None:
         return convolutions.act
