@@ -53,7 +53,8 @@ PUBLIC_NAMES = words_of(
         PrioritizedReplayBuffer ProgressPrinter RLModule RLModuleSpec RLlibCallback Random
         RandomRLModule RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
         RunnerFailedError RunnerLostError SACConfig SampleBatch SerializationError
-        SingleAgentEnvRunner SingleAgentEpisode SingleAgentObservationPreprocessor SoftQ StatefulEnv
+        SingleAgentEnvRunner SingleAgentEpisode SingleAgentObservationPreprocessor SoftQ
+        StateDependentNoise StatefulEnv
         StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv TensorBoardLogger
         TorchRLModule TorchSACModule TrackerLogger TrackerService TrackioLogger TrainedPolicy
         TrainerError UnknownModuleError UnknownOutputError UnknownSettingError UnsupportedSpaceError
