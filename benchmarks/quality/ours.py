@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, TypeVar
 
-from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
+from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, RecordedGame, Recorder
 from benchmarks.quality.tasks import Task
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
 from trainer.learners.learning_checks import findings
@@ -17,6 +17,8 @@ _Config = TypeVar("_Config", DQNConfig, SACConfig)
 
 def config_of(task: Task) -> AlgorithmConfig:
     """The config of a task, but its env and its seed."""
+    if task.game is not None:
+        return task.game()
     make = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac}[task.algorithm]
     return make(task, task.whole_settings)
 
@@ -143,7 +145,9 @@ def learn(task: Task, seed: int, recorder: Recorder) -> Learnt:
 
     def make_env(context: Any) -> Any:
         env = task.make_env()
-        return Recorded(env, recorder) if context["is_recorded"] else env
+        if not context["is_recorded"]:
+            return env
+        return Recorded(env, recorder) if task.game is None else RecordedGame(env, recorder)
 
     started_s = time.process_time()
     config = (

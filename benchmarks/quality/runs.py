@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import gymnasium
 
 from benchmarks.quality.tasks import Env, Task
+from trainer.envs.multi_agent_env import MultiAgentWrapper
 
 OURS: Final = "ours"
 PEER: Final = "sb3"
@@ -60,24 +61,59 @@ class Recorder:
         return None
 
 
+class _Return:
+    """Of the running episode of one env."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder, self._return = recorder, 0.0
+
+    def begin(self) -> None:
+        self._return = 0.0
+
+    def add(self, reward: float, *, is_over: bool) -> None:
+        self._return += reward
+        self._recorder.num_steps += 1
+        if is_over:
+            self._recorder.ends.append(self._recorder.num_steps)
+            self._recorder.returns.append(self._return)
+
+
 class Recorded(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Tells a recorder of each step and episode."""
 
     def __init__(self, env: Env, recorder: Recorder) -> None:
         super().__init__(env)
-        self._recorder, self._return = recorder, 0.0
+        self._return = _Return(recorder)
 
     def reset(self, **options: Any) -> Any:
-        self._return = 0.0
+        self._return.begin()
         return super().reset(**options)
 
     def step(self, action: Any) -> Any:
         answer = super().step(action)
-        self._return += float(answer[1])
-        self._recorder.num_steps += 1
-        if answer[2] or answer[3]:
-            self._recorder.ends.append(self._recorder.num_steps)
-            self._recorder.returns.append(self._return)
+        self._return.add(float(answer[1]), is_over=bool(answer[2] or answer[3]))
+        return answer
+
+
+class RecordedGame(MultiAgentWrapper):
+    """The same for several agents, whose rewards are added up."""
+
+    def __init__(self, env: Env, recorder: Recorder) -> None:
+        super().__init__(env)
+        self._return = _Return(recorder)
+        self._ended: set[Any] = set()
+
+    def reset(self, **options: Any) -> Any:
+        self._return.begin()
+        self._ended.clear()
+        return self.env.reset(**options)
+
+    def step(self, actions: Any) -> Any:
+        answer = self.env.step(actions)
+        flags = (*answer[2].items(), *answer[3].items())
+        self._ended.update(agent for agent, has_ended in flags if has_ended)
+        is_over = "__all__" in self._ended or self._ended.issuperset(self.possible_agents)
+        self._return.add(sum(map(float, answer[1].values())), is_over=is_over)
         return answer
 
 

@@ -9,6 +9,8 @@ told everything. Differences from the Zoo:
 - Pendulum stands there with gSDE (`use_sde`) alone; it is a task without it, too. Where the peer
   draws gSDE's noise anew with each rollout, ours does after as many steps of an episode.
 - Budgets are smaller where the Zoo gives millions of steps.
+- Games of several agents have the settings of `benchmarks/multi_agent_tasks.py`, which are those of
+  RLlib's tuned examples where there are such, and no peer; returns are sums over agents.
 - HalfCheetah, Hopper and Walker2d stand there with tuned settings for 10⁶ steps, whose learning
   rates are too small for a budget of 300,000. The tasks "… defaults" have what the Zoo calls its
   defaults for MuJoCo: normalised observations and rewards, else Stable-Baselines3's own.
@@ -26,6 +28,10 @@ from typing import Any, Final
 import gymnasium
 import numpy as np
 
+from benchmarks.multi_agent_tasks import TASKS as GAMES
+from benchmarks.tasks import Task as GameTask
+from trainer import AlgorithmConfig
+from trainer.testing import MultiAgentCartPole, MultiAgentPendulum
 from trainer.testing.envs import StatelessCartPole
 
 Settings = Mapping[str, Any]
@@ -104,6 +110,7 @@ class Task:
         env_name: gymnasium's; empty for an env that has none.
         source: where the settings stand.
         is_continuous: whether actions are numbers, and not one of several.
+        game: of several agents: makes the config, which has all settings.
     """
 
     name: str
@@ -116,6 +123,7 @@ class Task:
     env_name: str = ""
     source: str = ""
     is_continuous: bool = False
+    game: Callable[[], AlgorithmConfig] | None = None
 
     def learns_as(self, other: Task) -> bool:
         """Whether it has the same settings."""
@@ -135,7 +143,8 @@ class Task:
     def has_peer(self) -> bool:
         """Whether the peer has what is needed."""
         settings = self.whole_settings
-        return not (settings.get("double_q") or settings.get("prioritized"))
+        is_ours = self.game or settings.get("double_q") or settings.get("prioritized")
+        return not is_ours
 
     @property
     def is_possible(self) -> bool:
@@ -188,6 +197,20 @@ def _minatar(game: str) -> Env:
 
     # Episodes have no limit of their own; 10⁸ frames are the package's for people who play.
     return AsImage(gymnasium.wrappers.TimeLimit(BaseEnv(game=game), 10_000))
+
+
+def _game(what: str, of: GameTask, make_env: Callable[[], Env]) -> Task:
+    """A game of several agents, with settings of `benchmarks/multi_agent_tasks.py`."""
+    return Task(
+        what,
+        "PPO",
+        make_env,
+        of.max_env_steps,
+        of.wanted_return,
+        {},
+        source="benchmarks/multi_agent_tasks.py",
+        game=of.config,
+    )
 
 
 def _task(
@@ -479,6 +502,8 @@ TASKS: Final = (
         },
         is_continuous=True,
     ),
+    _game("PPO 2 CartPoles", GAMES["L1"], partial(MultiAgentCartPole, {"num_agents": 2})),
+    _game("PPO 2 Pendulums", GAMES["L3"], partial(MultiAgentPendulum, {"num_agents": 2})),
     *(
         _task(
             "DQN",

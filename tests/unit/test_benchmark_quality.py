@@ -11,7 +11,7 @@ from benchmarks.quality import __main__ as campaign
 from benchmarks.quality import runs
 from benchmarks.quality.ours import config_of, falling, learn
 from benchmarks.quality.published import CLEANRL
-from benchmarks.quality.runs import Recorded, Recorder, Run, path_of
+from benchmarks.quality.runs import Recorded, RecordedGame, Recorder, Run, path_of
 from benchmarks.quality.statistics import (
     interquartile_mean,
     interval,
@@ -19,6 +19,7 @@ from benchmarks.quality.statistics import (
 )
 from benchmarks.quality.table import is_below, table
 from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS
+from trainer.testing import MultiAgentCartPole
 from trainer.testing.envs import CountdownEnv
 
 CARTPOLE = BY_NAME["PPO CartPole-v1"]
@@ -79,6 +80,23 @@ def test_returns_are_those_that_the_env_pays():
             paid += reward
     assert recorder.ends == [4, 8]
     assert sum(recorder.returns) == paid
+
+
+def test_a_game_is_over_when_all_agents_are_and_pays_the_sum():
+    recorder = Recorder()
+    game = RecordedGame(MultiAgentCartPole({"num_agents": 2}), recorder)
+    paid, lengths = 0.0, []
+    for seed in range(3):
+        shown, _ = game.reset(seed=seed)
+        for length in range(1, 501):
+            shown, rewards, *_ = game.step(dict.fromkeys(shown, 0))
+            paid += sum(rewards.values())
+            if not shown:
+                lengths.append(length)
+                break
+    assert recorder.ends == np.cumsum(lengths).tolist()
+    assert sum(recorder.returns) == paid
+    assert len(recorder.returns) == 3
 
 
 def test_a_run_of_ours_records_training_alone():

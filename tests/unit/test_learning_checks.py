@@ -145,10 +145,10 @@ def test_values_are_compared_with_returns_only_where_both_are_of_the_same():
     assert signs({**diverging, "logps_mean": 1.0, "logps": 1.0}) == set(), "SAC's have entropies"
 
 
-def test_where_all_episodes_are_paid_alike_only_what_is_certain_is_a_sign():
+def test_where_all_episodes_are_paid_alike_there_is_nothing_to_explain():
     alike = {"episode_return_min": 20.0, "episode_return_max": 20.0}
-    both = {**SOUND, "entropy": 0.0, "vf_clip_fraction": 1.0}
-    assert signs(both, alike) == {"value_loss_beyond_clip"}
+    both = {**SOUND, "entropy": 0.0, "vf_explained_var": -1.0}
+    assert signs(both, alike) == {"entropy_collapsed"}
 
 
 def test_what_no_longer_moves_is_not_to_move_faster():
@@ -227,9 +227,28 @@ def test_a_sign_that_comes_and_goes_is_not_told():
 
 
 def test_a_return_that_rises_excuses_what_is_not_certain():
-    both = {"ratio_clipped_everywhere": 0.9, "value_loss_beyond_clip": 1.0}
+    both = {"ratio_clipped_everywhere": 0.9, "learning_rate_is_zero": 1.0}
     rows = [row(i, 20.0 * i, **both) for i in range(1, 30)]
-    assert told(rows) == [("value_loss_beyond_clip", 10)]
+    assert told(rows) == [("learning_rate_is_zero", 10)]
+
+
+def paid_alike(rows):
+    for each in rows:
+        mean = each["env_runners"]["episode_return_mean"]
+        each["env_runners"] |= {"episode_return_min": mean, "episode_return_max": mean}
+    return rows
+
+
+def test_where_all_came_to_be_paid_the_best_nothing_is_left_to_learn():
+    first = [row(1, 20.0, entropy_collapsed=0.0)]
+    best = [row(i, 21.0, entropy_collapsed=0.0) for i in range(2, 30)]
+    assert told([*first, *paid_alike(best)]) == []
+
+
+@pytest.mark.parametrize("first", [[], [row(1, 20.0)]], ids=["from the first on", "again"])
+def test_where_all_are_paid_the_worst_it_is_told(first):
+    worst = [row(i, -500.0, entropy_collapsed=0.0) for i in range(len(first) + 1, 30)]
+    assert told([*first, *paid_alike(worst)]) == [("entropy_collapsed", len(first) + 5)]
 
 
 def test_a_rise_within_what_varied_at_first_excuses_nothing():
@@ -256,25 +275,25 @@ def test_causes_are_told_before_what_follows_from_them():
 
 
 def test_of_a_run_that_was_restored_only_what_is_certain_is_told():
-    both = {"value_loss_beyond_clip": 1.0, "entropy_collapsed": 0.0}
+    both = {"learning_rate_is_zero": 1.0, "entropy_collapsed": 0.0}
     rows = [row(i, 20.0, **both) for i in range(7, 40)]
-    assert told(rows) == [("value_loss_beyond_clip", 16)]
+    assert told(rows) == [("learning_rate_is_zero", 16)]
 
 
 def test_a_gap_begins_the_count_anew_and_nothing_else():
-    both = {"value_loss_beyond_clip": 1.0, "gradients_always_clipped": 1e4}
+    both = {"learning_rate_is_zero": 1.0, "gradients_always_clipped": 1e4}
     rows = [row(i, 20.0, **both) for i in (*range(1, 10), *range(20, 40))]
-    assert told(rows) == [("value_loss_beyond_clip", 29), ("gradients_always_clipped", 29)]
+    assert told(rows) == [("learning_rate_is_zero", 29), ("gradients_always_clipped", 29)]
 
 
 def test_what_goes_back_is_another_run():
-    both = {"value_loss_beyond_clip": 1.0, "ratio_clipped_everywhere": 0.9}
+    both = {"learning_rate_is_zero": 1.0, "ratio_clipped_everywhere": 0.9}
     rows = [row(i, 20.0, **both) for i in (*range(1, 10), *range(5, 40))]
-    assert told(rows) == [("ratio_clipped_everywhere", 5), ("value_loss_beyond_clip", 14)]
+    assert told(rows) == [("ratio_clipped_everywhere", 5), ("learning_rate_is_zero", 14)]
 
 
 def test_what_cannot_be_a_figure_is_no_sign():
-    rows = [row(i, 20.0, value_loss_beyond_clip=float("nan")) for i in range(1, 30)]
+    rows = [row(i, 20.0, learning_rate_is_zero=float("nan")) for i in range(1, 30)]
     assert told(rows) == []
 
 
@@ -297,14 +316,14 @@ def test_success_and_failure_alone_can_rise():
 
 @pytest.mark.parametrize("name", ["several agents", "tasks"])
 def test_where_returns_cannot_be_compared_only_what_is_certain_is_told(name):
-    both = {"value_loss_beyond_clip": 1.0, "entropy_collapsed": 0.0}
+    both = {"learning_rate_is_zero": 1.0, "entropy_collapsed": 0.0}
     rows = [row(i, 20.0, **both) for i in range(1, 40)]
     for each in rows:
         if name == "tasks":
             each["curriculum"] = {"task": "hard"}
         else:
             each["env_runners"]["agent_episode_return_mean"] = {"a": 10.0, "b": 10.0}
-    assert told(rows) == [("value_loss_beyond_clip", 10)]
+    assert told(rows) == [("learning_rate_is_zero", 10)]
 
 
 def test_a_finding_says_what_was_seen_and_what_to_change():
@@ -313,7 +332,7 @@ def test_a_finding_says_what_was_seen_and_what_to_change():
     assert str(found) == (
         "value_loss_beyond_clip (default_policy, iteration 10): 98% of the rows have a value error "
         "beyond vf_clip_param and no gradient: the value function hardly learns. Set "
-        "vf_clip_param=None, or environment(normalize_rewards=True)."
+        "environment(normalize_rewards=True), or vf_clip_param=None."
     )
 
 

@@ -200,6 +200,12 @@ def _kl(now: Situation) -> float | None:
     return _when(kl, kl > max(0.2, 10.0 * (target or 0.0)))
 
 
+def _clipped(now: Situation) -> float | None:
+    share = now.metric("clip_fraction")
+    is_held = share > 0.3 and now.metric("mean_kl_loss") < 1e-4  # by a clip of next to nothing
+    return _when(share, share > 0.8 or is_held)
+
+
 def _gradients(now: Situation) -> float | None:
     limit, norm = now.setting("grad_clip"), now.metric("gradients_default_optimizer_global_norm")
     is_of_norm = limit and now.setting("grad_clip_by") == "global_norm"
@@ -221,7 +227,8 @@ def _unchanged(now: Situation) -> float | None:
 
 def _unexplained(now: Situation) -> float | None:
     explained = now.metric("vf_explained_var")
-    return _when(explained, explained < 0.0 and not _has_cause(now))
+    is_known = now.are_returns_alike or _has_cause(now)  # why there is nothing to explain
+    return _when(explained, explained < 0.0 and not is_known)
 
 
 _HUANG: Final = "Huang et al. 2022, The 37 implementation details of PPO, details 12 and 37"
@@ -295,9 +302,8 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
             num_iterations=10,
             text="{figure:.0%} of the rows have a value error beyond vf_clip_param and no "
             "gradient: the value function hardly learns.",
-            advice="Set vf_clip_param=None, or environment(normalize_rewards=True).",
+            advice="Set environment(normalize_rewards=True), or vf_clip_param=None.",
             source="most of the rows",
-            is_certain=True,
         ),
         "updates_change_nothing": Check(
             figure=_unchanged,
@@ -321,7 +327,7 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
             source=_HUANG,
         ),
         "ratio_clipped_everywhere": Check(
-            figure=_above("clip_fraction", 0.8),
+            figure=_clipped,
             num_iterations=5,
             text="{figure:.0%} of the rows have a probability ratio outside clip_param.",
             advice="Lower lr or num_epochs, or raise clip_param to about 0.2.",
@@ -368,13 +374,7 @@ def signs_of(now: Situation, *, of_run: bool = False) -> dict[str, float]:
         now: what is looked at.
         of_run: the whole run, and not a module.
     """
-    # Where all episodes are paid alike, nothing is learnt, or nothing is left to learn.
-    found = {
-        name: check.figure(now)
-        for name, check in CHECKS.items()
-        if check.is_of_run == of_run
-        if of_run or check.is_certain or not now.are_returns_alike
-    }
+    found = {name: check.figure(now) for name, check in CHECKS.items() if check.is_of_run == of_run}
     return {name: float(figure) for name, figure in found.items() if figure is not None}
 
 
@@ -422,6 +422,7 @@ class LearningWatch:
         self._iteration = iteration
         self._is_from_first = iteration == 0
         self._first = self._margin = self._best = math.nan
+        self._have_differed = False
         self._in_a_row: dict[tuple[str, str], int] = {}
         self._reported: set[tuple[str, str]] = set()
 
@@ -456,10 +457,11 @@ class LearningWatch:
         return [Finding(name, id_, iteration, present[id_, name]) for id_, name in new]
 
     def _is_excused(self, result: Mapping[str, Any]) -> bool:
-        """Whether the return has risen, or says nothing.
+        """Whether the return has risen, or says nothing, or nothing is left to learn.
 
         It has risen if the best mean is above the first one by more than chance gives, and the mean
-        is in the upper half of that.
+        is in the upper half of that. Nothing is left if all are the best, which they were not
+        before.
         """
         mean, low, high = (
             _or_nan(number_at(result, f"env_runners/episode_return_{of}"))
@@ -471,6 +473,9 @@ class LearningWatch:
             self._margin = 2.0 * (high - low) / math.sqrt(max(1.0, num_episodes))
         self._best = max(self._best, mean)
         risen = self._best - self._first
+        self._have_differed = self._have_differed or low < high
+        if self._have_differed and low == high == self._best:
+            return True
         if risen > self._margin and mean > self._first + 0.5 * risen:
             return True
         is_of_one_task = has_one_agent(result.get("env_runners")) and "curriculum" not in result
