@@ -59,6 +59,15 @@ _LOOKED_INTO: Final = """\
   in the peer: the first gradient of the policy differs by 0.5 %.
 """
 
+_HELD_OUT: Final = """
+How much they find was tried on ways to ruin learning that were written after the checks, in other
+envs (learning rate × 300, a clip of next to nothing, rewards × 10,000 …), each with the cause that
+was expected. Of the first 15, three learnt all the same; of the other 12, 7 were told rightly, one
+as what followed from it, and 4 were not told. The checks were mended, and tried on 14 others: 10
+were told rightly, one as what followed from it; one was not told, for which a threshold was moved
+afterwards; of two the return rose, so that nothing was to be told yet.
+"""
+
 _INTRODUCTION: Final = """\
 # How well it learns
 
@@ -175,6 +184,7 @@ def _found(campaign: Campaign) -> str:
         f"{len(looked)} of our runs, each as the checks were on its day, and found "
         f"{'this:' if found else 'nothing.'}\n",
         *(f"- {name}: `{check}` in {count}" for (name, check), count in sorted(found.items())),
+        _HELD_OUT,
     ]
     return "\n".join(lines) + "\n"
 

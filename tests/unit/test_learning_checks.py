@@ -96,7 +96,7 @@ BEYOND = {
     "observations_beg_for_normalization": ({"obs_magnitude": 60.0}, {"obs_magnitude": 40.0}),
     "actions_at_bounds": ({"actions_at_bounds": 0.9}, {"actions_at_bounds": 0.7}),
     "values_explain_nothing": ({"vf_explained_var": -0.1}, {"vf_explained_var": 0.0}),
-    "values_diverge": ({"qf_mean": 1100.0}, {"qf_mean": -900.0}),
+    "values_diverge": ({"qf_mean": 550.0}, {"qf_mean": -450.0}),
 }
 
 
@@ -105,6 +105,10 @@ def test_a_sign_is_there_beyond_its_threshold_alone(check):
     beyond, within = BEYOND[check]
     assert signs({**SOUND, **beyond}) == {check}
     assert signs({**SOUND, **within}) == set()
+
+
+def test_where_layers_are_shared_a_clip_of_value_errors_may_be_good():
+    assert signs({**SOUND, "vf_clip_fraction": 1.0}, shares_layers=True) == set()
 
 
 def test_signs_of_sampling():

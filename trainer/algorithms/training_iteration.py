@@ -416,6 +416,7 @@ class TrainingIterations:
             num_env_slots=algorithm.config.num_env_slots,
             setting=config.get,
             action_space=emitted if module.action_masks is None else None,
+            shares_layers=any(name.startswith("encoder/") for name in module.parameters.shapes),
         )
 
     def _has_several(self) -> bool:
