@@ -112,10 +112,11 @@ SHOWN = {
     "trainer/exploration/exploration.py": Shown(
         "contract/test_strategies unit/test_exploration_making unit/test_exploration_continuous"
     ),
+    "trainer/modules/feature_noise.py": Shown("unit/test_feature_noise unit/test_nn_torch"),
     "trainer/exploration/strategies.py": Shown(
-        "contract/test_strategies unit/test_exploration_parameter_noise "
+        "contract/test_strategies unit/test_feature_noise unit/test_exploration_parameter_noise "
         "unit/test_exploration_continuous unit/test_exploration_discrete contract/test_components",
-        ("ParameterNoise", "PG, whole episodes", "DQN, ParameterNoise"),
+        ("ParameterNoise", "PG, whole episodes", "DQN, ParameterNoise", "StateDependentNoise"),
     ),
     "trainer/exploration/intrinsic_rewards.py": Shown(
         "contract/test_strategies unit/test_exploration_intrinsic_rewards contract/test_components",
@@ -528,6 +529,12 @@ MUTANTS = [
     *_of(
         "trainer/exploration/strategies.py",
         ('            self.current_stddev = float(state["cur_stddev"])\n', "            pass\n"),
+        ("        self._steps[slot] = 0\n", "        pass\n"),
+        ("            self._steps[slot] = step + 1\n", "            self._steps[slot] = step\n"),
+        (
+            "        if self._drawn.get(slot, (-1.0,))[0] != seed:",
+            "        if slot not in self._drawn:",
+        ),
         (
             "                self.current_stddev *= _ADAPTATION",
             "                self.current_stddev *= 1.0",
@@ -967,9 +974,19 @@ MUTANTS = [
         ("            counters.num_training_steps += 1\n", ""),
     ),
     *_of(
+        "trainer/modules/feature_noise.py",
+        ("        self._gradient *= np.exp(2.0 * self._log_std)\n", ""),
+        ("        spread *= np.exp(-log_std)[:, :, None]\n", ""),
+        ("variance + LEAST_VARIANCE)", "variance + 1.0)"),
+    ),
+    *_of(
         "trainer/learners/learning_checks.py",
         ("            if check.is_certain or not is_excused\n", ""),
-        ("if of_run or check.is_certain or not now.are_returns_alike", "if True"),
+        (
+            "        if self._have_differed and low == high == self._best:",
+            "        if low == high:",
+        ),
+        ("    is_held = share > 0.3 and", "    is_held = False and"),
         ("            self._begin(iteration - 1)", "            pass"),
         ("if not _was_updated(result, key[0])}", "if False}"),
         ("        self._margin = 2.0 *", "        self._margin = 0.0 *"),

@@ -54,6 +54,8 @@ def test_deviations_learn_by_their_derivative_and_features_do_not_learn_from_the
     module, obs = build(**LAYERS[layers]), rows()
     rng = np.random.default_rng(2)
     weights = rng.standard_normal((len(obs), 4))
+    tensor = module.parameters.views["pi/log_std"]
+    tensor[...] = 0.5 * rng.standard_normal(tensor.shape)
 
     def learn(d_inputs):
         module.forward_train({"obs": obs})
@@ -61,7 +63,6 @@ def test_deviations_learn_by_their_derivative_and_features_do_not_learn_from_the
         return {name: view.copy() for name, view in module.gradients.views.items()}
 
     found = learn(weights)
-    tensor = module.parameters.views["pi/log_std"]
 
     def weighted(values):
         tensor[...] = values

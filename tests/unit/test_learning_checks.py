@@ -107,6 +107,12 @@ def test_a_sign_is_there_beyond_its_threshold_alone(check):
     assert signs({**SOUND, **within}) == set()
 
 
+def test_a_clip_that_holds_the_policy_still_is_a_sign():
+    held = {**SOUND, "clip_fraction": 0.4, "mean_kl_loss": 2e-5}
+    assert signs(held) == {"ratio_clipped_everywhere"}
+    assert signs({**held, "mean_kl_loss": 1e-3}) == signs({**held, "clip_fraction": 0.2}) == set()
+
+
 def test_where_layers_are_shared_a_clip_of_value_errors_may_be_good():
     assert signs({**SOUND, "vf_clip_fraction": 1.0}, shares_layers=True) == set()
 
