@@ -28,8 +28,9 @@ def choice_for(strategy, inputs, *, seed=0, mask=None):
     rng = np.random.default_rng(seed)
     rows = len(inputs)
     loadings = None
-    if strategy.needs_loadings:  # as a network with 3 features gives them: of length 1
-        loadings = np.random.default_rng(7).normal(size=(rows, *strategy.action_space.shape, 3))
+    if strategy.needs_loadings:  # as a network with 70 features gives them: of length 1
+        size = (rows, strategy.distribution.noise_width, 70)
+        loadings = np.random.default_rng(7).normal(size=size)
         loadings = (loadings / np.linalg.norm(loadings, axis=-1, keepdims=True)).astype(np.float32)
     return ActionChoice(
         distribution=strategy.distribution,

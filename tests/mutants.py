@@ -531,10 +531,7 @@ MUTANTS = [
         ('            self.current_stddev = float(state["cur_stddev"])\n', "            pass\n"),
         ("        self._steps[slot] = 0\n", "        pass\n"),
         ("            self._steps[slot] = step + 1\n", "            self._steps[slot] = step\n"),
-        (
-            "        if self._drawn.get(slot, (-1.0,))[0] != seed:",
-            "        if slot not in self._drawn:",
-        ),
+        ("                self._drawn.pop(slot, None)\n", ""),
         (
             "                self.current_stddev *= _ADAPTATION",
             "                self.current_stddev *= 1.0",
@@ -976,14 +973,14 @@ MUTANTS = [
     *_of(
         "trainer/modules/feature_noise.py",
         ("        self._gradient *= np.exp(2.0 * self._log_std)\n", ""),
-        ("        spread *= np.exp(-log_std)[:, :, None]\n", ""),
-        ("variance + LEAST_VARIANCE)", "variance + 1.0)"),
+        ("        loadings /= np.sqrt(variance)[:, :, None]\n", ""),
+        ("        variance += LEAST_VARIANCE\n", "        variance += 1.0\n"),
     ),
     *_of(
         "trainer/learners/learning_checks.py",
         ("            if check.is_certain or not is_excused\n", ""),
         (
-            "        if self._have_differed and low == high == self._best:",
+            "        if self._have_differed and low == self._highest:",
             "        if low == high:",
         ),
         ("    is_held = share > 0.3 and", "    is_held = False and"),

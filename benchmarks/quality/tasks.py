@@ -6,7 +6,7 @@ told everything. Differences from the Zoo:
 
 - MuJoCo's envs are those of version 5; the Zoo tuned for version 4.
 - What the Zoo has no entry for has that of the plain algorithm, or of the nearest env.
-- Pendulum stands there with gSDE (`use_sde`) alone; it is a task without it, too. Where the peer
+- The Zoo has Pendulum with gSDE (`use_sde`) only; here it is also run without. Where the peer
   draws gSDE's noise anew with each rollout, ours does after as many steps of an episode.
 - Budgets are smaller where the Zoo gives millions of steps.
 - Games of several agents have the settings of `benchmarks/multi_agent_tasks.py`, which are those of
@@ -127,7 +127,8 @@ class Task:
 
     def learns_as(self, other: Task) -> bool:
         """Whether it has the same settings."""
-        return self.algorithm == other.algorithm and self.whole_settings == other.whole_settings
+        mine, others = ((task.algorithm, task.whole_settings, task.game) for task in (self, other))
+        return mine == others
 
     @property
     def whole_settings(self) -> dict[str, Any]:
@@ -188,8 +189,10 @@ def _minigrid(name: str) -> Env:
     from minigrid.wrappers import FlatObsWrapper
 
     gymnasium.register_envs(minigrid)
-    env: Env = FlatObsWrapper(gymnasium.make(name))
-    return env
+    env = FlatObsWrapper(gymnasium.make(name))
+    # The peer keeps normalised observations in the numbers of the env, which must not be bytes.
+    space = gymnasium.spaces.Box(0.0, 255.0, env.observation_space.shape, np.float32)
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: obs.astype(np.float32), space)
 
 
 def _minatar(game: str) -> Env:

@@ -87,11 +87,6 @@ class Case(NamedTuple):
         return ":Noisy" in self.module_class
 
     @property
-    def holds_features(self):
-        """Whether a part of the derivative is left out on purpose, see test_feature_noise."""
-        return self.config.get("log_std_by_feature", False)
-
-    @property
     def has_critics(self):
         """Whether its gradients are those of two losses, so that one leaves some alone."""
         return "SAC" in self.module_class
@@ -278,7 +273,7 @@ def test_every_class_of_networks_is_in_the_table():
 # ---- acting and learning
 
 
-@over(choose=lambda case: case.learns and not (case.has_critics or case.holds_features))
+@over(choose=lambda case: case.learns and not case.has_critics)
 def test_rows_stand_alone_and_gradients_are_those_of_what_is_computed(case):
     check_module(
         case.loaded(),

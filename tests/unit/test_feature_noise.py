@@ -7,7 +7,9 @@ from gymnasium import spaces
 from tests.exploration_cases import choice_for, made, same_rows
 from trainer import PPOConfig, SACConfig
 from trainer.errors import ConfigError
-from trainer.modules import RLModuleSpec
+from trainer.modules import RLModuleSpec, SACModule
+from trainer.modules.actor_critic import ActorCriticModule
+from trainer.modules.recurrent_module import RecurrentModule
 from trainer.testing.checks import gradient_check
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
@@ -21,9 +23,9 @@ LAYERS = {
 }
 
 
-def build(dtype=np.float64, **config):
+def build(dtype=np.float64, *, module_class=None, **config):
     settings = {"fcnet_hiddens": [5], "free_log_std": True, "log_std_by_feature": True, **config}
-    spec = RLModuleSpec(observation_space=OBSERVATIONS, action_space=ACTIONS, model_config=settings)
+    spec = RLModuleSpec(module_class, OBSERVATIONS, ACTIONS, settings)
     return spec.build(np.random.default_rng(0), dtype=dtype)
 
 
@@ -91,12 +93,43 @@ def test_loadings_stand_alone_row_by_row(layers):
     [
         ({"free_log_std": False}, "of `free_log_std=True`, which is not set"),
         ({"log_std_by_feature": "yes"}, "log_std_by_feature='yes'"),
-        ({"use_lstm": True}, "not offered with `use_lstm=True`"),
+        ({"use_lstm": True}, "which has memory, does not offer it"),
+        ({"module_class": RecurrentModule}, "which has memory, does not offer it"),
+        ({"module_class": SACModule}, "SAC's policy gives the standard deviation"),
+        ({"log_std_init": 21.0}, "within ± 20"),
     ],
+    ids=str,
 )
 def test_settings_that_do_not_fit_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         build(**wrong)
+
+
+class Squashing(ActorCriticModule):
+    """Acts in a way of its own."""
+
+    def forward_acting(self, obs):
+        inputs = super().forward_acting(obs)
+        inputs[:, :2] = np.tanh(inputs[:, :2])
+        return inputs
+
+
+def test_a_subclass_that_acts_its_own_way_explores_that_way_and_has_no_loadings():
+    module, obs = build(np.float32, module_class=Squashing), rows(dtype=np.float32)
+    explored = module.forward_exploration({"obs": obs})
+    assert explored.keys() == {"action_dist_inputs"}
+    assert explored["action_dist_inputs"].tobytes() == module.forward_acting(obs).tobytes()
+    config = (
+        PPOConfig()
+        .environment("Pendulum-v1")
+        .rl_module(
+            rl_module_spec=RLModuleSpec(module_class=Squashing),
+            model_config={"free_log_std": True, "log_std_by_feature": True},
+        )
+    )
+    config.exploration(exploration_config="StateDependentNoise").env_runners(num_env_runners=0)
+    with pytest.raises(ConfigError, match="this is a Squashing"):
+        config.build_algo()
 
 
 # ---- the strategy

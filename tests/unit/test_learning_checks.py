@@ -250,9 +250,20 @@ def paid_alike(rows):
 
 
 def test_where_all_came_to_be_paid_the_best_nothing_is_left_to_learn():
-    first = [row(1, 20.0, entropy_collapsed=0.0)]
+    first = [row(1, 15.0, entropy_collapsed=0.0)]
     best = [row(i, 21.0, entropy_collapsed=0.0) for i in range(2, 30)]
     assert told([*first, *paid_alike(best)]) == []
+
+
+def test_the_best_is_the_highest_of_any_episode_whatever_a_mean_is_rounded_to():
+    low, high = -196.68727392107257, np.nextafter(-196.68727392107257, 0.0)
+    best = [row(i, high, entropy_collapsed=0.0) for i in range(2, 30)]
+    for each in best:
+        each["env_runners"] |= {"episode_return_min": low, "episode_return_max": low}
+    assert told([row(1, -300.0, entropy_collapsed=0.0), *best]) == []
+    once_higher = row(1, -200.0, entropy_collapsed=0.0)
+    once_higher["env_runners"]["episode_return_max"] = -100.0
+    assert told([once_higher, *best]) == [("entropy_collapsed", 5)]
 
 
 @pytest.mark.parametrize("first", [[], [row(1, 20.0)]], ids=["from the first on", "again"])

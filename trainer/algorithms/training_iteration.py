@@ -41,6 +41,8 @@ from trainer.learners.learning_checks import (
 from trainer.metrics import EpisodeStatistics, ResultDict
 from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import RLModule
+from trainer.modules.actor_critic import ActorCriticModule
+from trainer.modules.recurrent_module import RecurrentModule
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, ModuleId, State
 from trainer_toolkit import checks
@@ -416,7 +418,7 @@ class TrainingIterations:
             num_env_slots=algorithm.config.num_env_slots,
             setting=config.get,
             action_space=emitted if module.action_masks is None else None,
-            shares_layers=any(name.startswith("encoder/") for name in module.parameters.shapes),
+            shares_layers=_may_share_layers(module),
         )
 
     def _has_several(self) -> bool:
@@ -450,6 +452,14 @@ class TrainingIterations:
                 self._algorithm.env_runner_group.env_name,
                 number,
             )
+
+
+def _may_share_layers(module: RLModule) -> bool:
+    """Whether policy and value function read the same layers; of users' networks nobody knows."""
+    is_ready_made = isinstance(module, ActorCriticModule | RecurrentModule)
+    return not is_ready_made or any(
+        name.startswith("encoder/") for name in module.parameters.shapes
+    )
 
 
 def _limits_of(algorithm: _Algorithm) -> Callable[[IterationResult, float], bool]:

@@ -520,9 +520,9 @@ def policy_in_runner(
     name = type(module).__name__
     if strategy is not None and strategy.needs_loadings and not module.gives_loadings:
         raise ConfigError(
-            f"{type(strategy).__name__} needs a network whose standard deviations follow from its "
-            f'features, and those of {name} do not here. Set model_config={{"free_log_std": '
-            'True, "log_std_by_feature": True} beside it, with PPO or PG and without memory.'
+            f"{type(strategy).__name__} needs a ready-made network of PPO or PG without memory, "
+            'with model_config={"free_log_std": True, "log_std_by_feature": True}; this is a '
+            f"{name}."
         )
     if policy.state_form is not None and strategy is not None and strategy.perturbs_weights:
         raise ConfigError(

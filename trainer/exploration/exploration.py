@@ -369,9 +369,8 @@ class ActionChoice:
         slots: which env slots the rows are: numbers of the sub-envs in their runner.
         mask: which alternatives are allowed, bool [B, K]; None if all are, or if the inputs alone
             tell (`MASKED`).
-        loadings: what the noise of each of F features moves each action by, in its standard
-            deviations, float32 [B, A, F]; None unless exploring with a network whose deviations
-            follow from features.
+        loadings: float32 [B, A, F], of a network whose deviations follow from F features
+            (`trainer.modules.feature_noise`), while exploring; else None.
     """
 
     distribution: ActionDistribution

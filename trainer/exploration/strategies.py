@@ -653,7 +653,7 @@ class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
 # gSDE: noise that is a function of the policy's features, which stays the same for a stretch.
 
 _SEEDS: Final = 2.0**53
-"""So many values has a uniform number."""
+"""Uniform numbers are multiples of 2⁻⁵³; times this they are whole."""
 
 
 class StateDependentNoise(Exploration):
@@ -661,8 +661,8 @@ class StateDependentNoise(Exploration):
 
     a = mean(s) + φ(s)ᵀ(σ ∘ ε) (ibid., equation 5), with features φ [F] of the policy's last hidden
     layer, learnt deviations σ [F, A], and ε ~ N(0, 1) [F, A], which stays the same for
-    `sample_freq` steps: the same state gives the same action, and noise does not tremble. Over ε
-    that is the module's distribution, from which log-likelihoods come.
+    `sample_freq` steps: the same state gives the same action, and noise does not tremble. Over all
+    ε, actions are of the module's distribution, from which log-likelihoods come.
 
     The network needs `model_config={"free_log_std": True, "log_std_by_feature": True}`.
 
@@ -698,7 +698,7 @@ class StateDependentNoise(Exploration):
         self.sample_freq = sample_freq
         self._steps: dict[int, int] = {}
         self._seeds: dict[int, float] = {}
-        self._drawn: dict[int, tuple[float, Array]] = {}
+        self._drawn: dict[int, Array] = {}
 
     def begin_episode(self, slot: int) -> None:
         """A stretch ends with its episode."""
@@ -708,8 +708,9 @@ class StateDependentNoise(Exploration):
         """Counts the steps, and takes the number of one where a stretch begins."""
         for slot, number in zip(slots, noise[:, 0].tolist(), strict=True):
             step = self._steps.get(slot, 0)
-            if step % self.sample_freq == 0 if self.sample_freq else step == 0:
+            if step % (self.sample_freq or math.inf) == 0:
                 self._seeds[slot] = number
+                self._drawn.pop(slot, None)
             self._steps[slot] = step + 1
 
     def get_exploration_action(
@@ -721,21 +722,20 @@ class StateDependentNoise(Exploration):
         if not explore:
             return choice.deterministic_sample(), None
         loadings: Any = choice.loadings  # None is refused where the policy is put together
-        held = np.stack([self._noise_of(slot, loadings.shape[1:]) for slot in choice.slots])
-        normal = np.add.reduce(loadings * held, axis=-1)
+        noise = np.stack([self._noise_of(slot, loadings.shape[1:]) for slot in choice.slots])
+        normal = np.add.reduce(loadings * noise, axis=-1)
         return self.distribution.sample(choice.inputs, normal), None
 
     def logp(self, inputs: Array, actions: Array, *, timestep: int) -> Array:
-        """Those of the module's distribution, over all ε."""
+        """Those of the module's distribution; said here, they are computed once per request."""
         return super().logp(inputs, actions, timestep=timestep)
 
     def _noise_of(self, slot: int, shape: tuple[int, ...]) -> Array:
         """ε of the stretch in a slot, float32 [A, F]."""
-        seed = self._seeds[slot]
-        if self._drawn.get(slot, (-1.0,))[0] != seed:
-            rng = np.random.default_rng(int(seed * _SEEDS))
-            self._drawn[slot] = seed, rng.standard_normal(shape, dtype=np.float32)
-        return self._drawn[slot][1]
+        if slot not in self._drawn:
+            rng = np.random.default_rng(int(self._seeds[slot] * _SEEDS))
+            self._drawn[slot] = rng.standard_normal(shape, dtype=np.float32)
+        return self._drawn[slot]
 
 
 # ---- parameter noise

@@ -432,7 +432,7 @@ class LearningWatch:
         self._iteration = iteration
         self._is_from_first = iteration == 0
         self._first = self._margin = self._best = math.nan
-        self._have_differed = False
+        self._highest, self._have_differed = -math.inf, False
         self._in_a_row: dict[tuple[str, str], int] = {}
         self._reported: set[tuple[str, str]] = set()
 
@@ -470,8 +470,8 @@ class LearningWatch:
         """Whether the return has risen, or says nothing, or nothing is left to learn.
 
         It has risen if the best mean is above the first one by more than chance gives, and the mean
-        is in the upper half of that. Nothing is left if all are the best, which they were not
-        before.
+        is in the upper half of that. Nothing is left if all have the highest return seen, after
+        some had less.
         """
         mean, low, high = (
             _or_nan(number_at(result, f"env_runners/episode_return_{of}"))
@@ -484,7 +484,8 @@ class LearningWatch:
         self._best = max(self._best, mean)
         risen = self._best - self._first
         self._have_differed = self._have_differed or low < high
-        if self._have_differed and low == high == self._best:
+        self._highest = max(self._highest, high)
+        if self._have_differed and low == self._highest:
             return True
         if risen > self._margin and mean > self._first + 0.5 * risen:
             return True

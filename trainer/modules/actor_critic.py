@@ -110,12 +110,11 @@ class ActorCriticModule(RLModule):
         if self.gives_values and self._vf is not None:
             self._acting_heads = [acting_forward(self._pi), acting_forward(self._vf)]
         self._log_std = self.parameters.views.get("pi/log_std")
-        self._feature_noise: FeatureNoise | None = None
-        if self._config.log_std_by_feature:
-            of_log_std = self.gradients.views["pi/log_std"]
-            self._feature_noise = FeatureNoise(self.parameters.views["pi/log_std"], of_log_std)
-            self._acting = self._trunk.acting_with(self._pi, but_last=True)
-            self._acting_last = ActingForward(self._pi.layers[-1:])
+        self._noise: FeatureNoise | None = None
+        if self._config.log_std_by_feature and self._log_std is not None:
+            self._noise = FeatureNoise(self._log_std, self.gradients.views["pi/log_std"])
+            self._features = self._trunk.acting_with(self._pi, but_last=True)
+            self._means = ActingForward(self._pi.layers[-1:])
         self._allocate(0)
 
     def initialize(self, rng: np.random.Generator) -> None:
@@ -129,14 +128,11 @@ class ActorCriticModule(RLModule):
             self._log_std[...] = self._config.log_std_init
 
     def forward_acting(self, obs: Array) -> Array:
-        outputs = self._acting(obs if obs.ndim == 2 else self.checked_rows({OBS: obs}))
-        if self._feature_noise is not None:
-            return self._inputs_of(self._feature_noise, outputs)
-        return with_log_std(outputs, self._log_std)
-
-    def _inputs_of(self, noise: FeatureNoise, features: Array) -> Array:
-        """The inputs of the distribution, [B, K], whose deviations follow from features [B, F]."""
-        return np.concatenate([self._acting_last(features), noise.act(features)], axis=1)
+        rows = obs if obs.ndim == 2 else self.checked_rows({OBS: obs})
+        if self._noise is not None:
+            features = self._features(rows)
+            return np.concatenate([self._means(features), self._noise.log_std(features)], axis=1)
+        return with_log_std(self._acting(rows), self._log_std)
 
     @property
     def gives_values(self) -> bool:
@@ -159,8 +155,14 @@ class ActorCriticModule(RLModule):
 
     @property
     def gives_loadings(self) -> bool:
-        """With `log_std_by_feature`."""
-        return self._config.log_std_by_feature
+        """With `log_std_by_feature`, unless a subclass acts in a way of its own."""
+        own, ready_made = type(self), ActorCriticModule
+        return (
+            self._config.log_std_by_feature
+            and own.forward_acting is ready_made.forward_acting
+            and own.forward_inference is ready_made.forward_inference
+            and own.forward_exploration is ready_made.forward_exploration
+        )
 
     def is_for_acting(self, name: str) -> bool:
         """See `RLModule.is_for_acting`; the head of the values is, if acting gives them."""
@@ -175,13 +177,12 @@ class ActorCriticModule(RLModule):
         return {ACTION_DIST_INPUTS: with_log_std(inputs, self._log_std), VF_PREDS: values[:, 0]}
 
     def forward_exploration(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """As without exploration; with `log_std_by_feature` the loadings of the noise, too."""
-        noise = self._feature_noise
-        if noise is None:
+        """As without exploration; see `gives_loadings`."""
+        if self._noise is None or not self.gives_loadings:
             return self.forward_inference(batch)
-        features = self._acting(self.checked_rows(batch))
-        inputs = self._inputs_of(noise, features)
-        loadings = noise.loadings(features, inputs[:, self.action_distribution.noise_width :])
+        features = self._features(self.checked_rows(batch))
+        log_std, loadings = self._noise.explored(features)
+        inputs = np.concatenate([self._means(features), log_std], axis=1)
         return {ACTION_DIST_INPUTS: inputs, NOISE_LOADINGS: loadings}
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
@@ -197,8 +198,8 @@ class ActorCriticModule(RLModule):
             self._dist_inputs[: len(inputs)] = inputs
             self._dist_inputs[len(inputs) :] = (
                 self._log_std[:, None]
-                if self._feature_noise is None
-                else self._feature_noise.forward(self._pi.last_inputs)
+                if self._noise is None
+                else self._noise.forward(self._features(obs)).T
             )
             inputs = self._dist_inputs
         outputs = {ACTION_DIST_INPUTS: inputs.T}
@@ -218,10 +219,10 @@ class ActorCriticModule(RLModule):
         gradient = d_action_dist_inputs.T
         if self._log_std is not None:
             width = self.action_distribution.noise_width
-            if self._feature_noise is None:
+            if self._noise is None:
                 np.add.reduce(gradient[width:], axis=1, out=self.gradients.views["pi/log_std"])
             else:
-                self._feature_noise.backward(gradient[width:])
+                self._noise.backward(gradient[width:].T)
             gradient = gradient[:width]
         if self._vf is None:
             self._trunk.backward((self._pi, gradient))

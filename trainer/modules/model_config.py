@@ -71,7 +71,8 @@ class DefaultModelConfig:
         log_std_init: ours. With `free_log_std`, what they begin with; 0 is a deviation of 1.
         log_std_by_feature: ours. With `free_log_std`, there is one for each action and each feature
             that the policy's last layer reads, [F, A], and deviations follow from the features: the
-            network's part of gSDE, for `exploration_config={"type": "StateDependentNoise"}`.
+            network's part of gSDE, for `exploration_config={"type": "StateDependentNoise"}`. For
+            PPO and PG, without memory. `log_std_clip_param` is of what follows from them.
         log_std_clip_param: for Box actions: the log standard deviation stays within ± this, > 0.
         initializer: how weights are drawn, a name in `trainer.nn.INITIALIZERS`.
         fcnet_kernel_initializer: how the kernels of the `fcnet_hiddens` layers are drawn: a name of
@@ -151,8 +152,8 @@ class DefaultModelConfig:
         ]
         if not number(above=0, infinite=True).accepts(self.log_std_clip_param):
             problems.append(f"`log_std_clip_param={self.log_std_clip_param!r}` must be above 0")
-        if not number().accepts(self.log_std_init):
-            problems.append(f"`log_std_init={self.log_std_init!r}` must be a finite number")
+        if not number(-20.0, maximum=20.0).accepts(self.log_std_init):
+            problems.append(f"`log_std_init={self.log_std_init!r}` must be a number within ± 20")
         elif self.log_std_init and not self.free_log_std:
             problems.append(
                 f"`log_std_init={self.log_std_init!r}` is of `free_log_std=True`, which is not set"
@@ -219,8 +220,6 @@ class DefaultModelConfig:
             return [f"`log_std_by_feature={by_feature!r}` must be True or False"]
         if by_feature and not self.free_log_std:
             return ["`log_std_by_feature=True` is of `free_log_std=True`, which is not set"]
-        if by_feature and self.memory is not None:
-            return [f"`log_std_by_feature=True` is not offered with `use_{self.memory}=True`"]
         return []
 
     def _memory_problems(self) -> list[str]:

@@ -23,7 +23,7 @@ from trainer.episodes.episode_columns import (
     STATE_OUT,
     VF_PREDS,
 )
-from trainer.errors import ModuleError
+from trainer.errors import ConfigError, ModuleError
 from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import (
     DefaultModelConfig,
@@ -155,6 +155,11 @@ class RecurrentModule(StatefulRLModule):
     def make_action_distribution(self) -> ActionDistribution:
         """The distribution that fits the action space, with the configured limit of log_std."""
         self._config = DefaultModelConfig.from_setting(self.model_config)
+        if self._config.log_std_by_feature:
+            raise ConfigError(
+                f"`log_std_by_feature=True`: a {type(self).__name__}, which has memory, does not "
+                "offer it. Leave it out, or take a network without memory."
+            )
         return policy_distribution(self._config, self.action_space)
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:

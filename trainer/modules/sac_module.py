@@ -223,9 +223,9 @@ class SACModelConfig(DefaultModelConfig):
     q_model_config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _refuse_what_no_part_has(vars(self))
         super().__post_init__()
         refuse_memory(self)
-        _refuse_what_no_part_has(vars(self))
 
     def layers(self, part: str, num_outputs: int) -> list[LayerSpec]:
         """The layers of the policy or of a critic.
@@ -264,11 +264,12 @@ class SACModelConfig(DefaultModelConfig):
 
 def _refuse_what_no_part_has(setting: Mapping[str, Any], place: str = "") -> None:
     """Raises a ConfigError for settings that would mean something for other networks only."""
-    if setting.get("free_log_std") not in (None, False):
-        raise ConfigError(
-            f"{place}`free_log_std=True`: SAC's policy gives the standard deviation for each "
-            "observation. Leave it out."
-        )
+    for name in ("free_log_std", "log_std_by_feature"):
+        if setting.get(name) not in (None, False):
+            raise ConfigError(
+                f"{place}`{name}=True`: SAC's policy gives the standard deviation for each "
+                "observation. Leave it out."
+            )
     if setting.get("conv_filters"):
         raise ConfigError(
             f"{place}`conv_filters={setting['conv_filters']!r}`: SAC's ready-made networks read "

@@ -600,11 +600,6 @@ class ImageNetwork:
         self._features[:-1] = self.convolutions.forward(rows).T
         return self._features if self._dense is None else self._dense.forward(self._features)
 
-    @property
-    def last_inputs(self) -> Array:
-        """What its last layer read; see `MLP.last_inputs`."""
-        return self._features[:-1] if self._dense is None else self._dense.last_inputs
-
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
         """Overwrites the gradients of all layers; belongs to the last forward pass.
 

@@ -605,11 +605,6 @@ class MLP:
             inputs = outputs
         return inputs
 
-    @property
-    def last_inputs(self) -> Array:
-        """What the last layer read in the last forward pass, [K, B]; a view that does not last."""
-        return (self._outputs[-2] if len(self._outputs) > 1 else self._inputs)[:-1]
-
     def backward(
         self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
     ) -> None:

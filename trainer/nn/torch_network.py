@@ -164,10 +164,6 @@ class TorchMLP(MLP):
         self._outputs_and_ones[:-1] = outputs
         return self._outputs_and_ones
 
-    @property
-    def last_inputs(self) -> Array:
-        return self._graph.last_inputs
-
     def backward(
         self, gradient: Array, *, d_inputs: Array | None = None, only_inputs: bool = False
     ) -> None:
@@ -307,29 +303,20 @@ class _Graph:
                 layer.place(self._torch)
         self._before, self._after = before, after
         self._inputs: Any = None
-        self._last_inputs: Any = None
         self._outputs: Any = None
 
     def forward(self, inputs: Array) -> Array:
         """The outputs of the last layer; views that the next forward pass leaves alone."""
         torch = self._torch
-        # Frees the last graph before there is another.
-        self._inputs = self._outputs = self._last_inputs = None
+        self._inputs = self._outputs = None  # frees the last graph before there is another
         with fixed_torch(torch):
             self._inputs = self._layers[0].placed(torch, inputs)
             values = self._inputs.permute(self._before)
             for layer in self._layers:
-                self._last_inputs = values
                 values = layer.compute(values)
             self._outputs = values.permute(self._after)
         outputs: Array = self._outputs.detach().numpy()
         return outputs
-
-    @property
-    def last_inputs(self) -> Array:
-        """What the last layer read in the last forward pass, with the axes of its outputs."""
-        inputs: Array = self._last_inputs.permute(self._after).detach().numpy()
-        return inputs
 
     def backward(
         self, d_outputs: Array, *, d_inputs: Array | None = None, only_inputs: bool = False

@@ -343,6 +343,8 @@ def _check_gradients(module: RLModule, obs: Array, *, seed: int, tolerance: floa
     weights = {key: rng.standard_normal(value.shape) for key, value in outputs.items()}
     invalid = np.abs(outputs[ACTION_DIST_INPUTS]) > 1e20  # masked: huge and constant
     weights[ACTION_DIST_INPUTS][invalid] = 0.0
+    if module.gives_loadings:  # features do not learn from the deviations that follow from them
+        weights[ACTION_DIST_INPUTS][:, module.action_distribution.noise_width :] = 0.0
 
     def loss(flat: Array) -> float:
         parameters.flat[:] = flat
