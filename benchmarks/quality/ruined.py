@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import gymnasium
 import numpy as np
 
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PPOConfig, SACConfig
 from trainer.learners.learning_checks import findings
 
 _TOO_FAST: Final = frozenset({"kl_far_above_target", "entropy_collapsed"})
@@ -54,34 +54,32 @@ class Way(NamedTuple):
     """
 
     name: str
-    config: Callable[[], AlgorithmConfig]
+    config: Callable[[], Any]
     causes: Collection[str]
     num_iterations: int
     needs: str = ""
 
 
-def _ppo(env: str, **settings: Any) -> AlgorithmConfig:
+def _ppo(env: str, **settings: Any) -> Any:
     return PPOConfig.recipe(env).training(**settings)
 
 
-def _pendulum(**settings: Any) -> AlgorithmConfig:
+def _pendulum(**settings: Any) -> Any:
     return _ppo("Pendulum-v1", train_batch_size=2048, **settings)
 
 
-def _scaled(config: AlgorithmConfig, env: str, **factors: float) -> AlgorithmConfig:
+def _scaled(config: Any, env: str, **factors: float) -> Any:
     return config.environment(Scaled, env_config={"name": env, **factors})
 
 
-def _diverging(config: AlgorithmConfig, lr: float) -> AlgorithmConfig:
+def _diverging(config: Any, lr: float) -> Any:
     return config.training(lr=lr, target_network_update_freq=1, grad_clip=None)
 
 
-def _never_there(env: str, **env_config: Any) -> AlgorithmConfig:
+def _never_there(env: str, **env_config: Any) -> Any:
     config = _ppo("CartPole-v1", train_batch_size=1024, lr=1e-3, clip_param=0.2)
     return config.environment(env, env_config=env_config)
 
-
-_STARTS: Final = "num_steps_sampled_before_learning_starts"
 
 FIRST: Final = (
     Way("Acrobot, lr 0.1", lambda: _ppo("Acrobot-v1", lr=0.1), _TOO_FAST, 15),
@@ -123,7 +121,9 @@ FIRST: Final = (
     ),
     Way(
         "SAC that starts after a million steps",
-        lambda: SACConfig.recipe("Pendulum-v1").training(**{_STARTS: 10**6}),
+        lambda: SACConfig.recipe("Pendulum-v1").training(
+            num_steps_sampled_before_learning_starts=10**6
+        ),
         {"never_learns_from_replay"},
         105,
     ),
@@ -252,7 +252,9 @@ SECOND: Final = (
     ),
     Way(
         "DQN that starts after half a million steps",
-        lambda: DQNConfig.recipe("LunarLander-v3").training(**{_STARTS: 500_000}),
+        lambda: DQNConfig.recipe("LunarLander-v3").training(
+            num_steps_sampled_before_learning_starts=500_000
+        ),
         {"never_learns_from_replay"},
         101,
         "Box2D",
