@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.quality.published import CLEANRL, SOURCE
 from benchmarks.quality.runs import NUM_EPISODES, NUM_POINTS, Run, load
-from benchmarks.quality.table import FEWEST, Campaign, is_below, sides, table
+from benchmarks.quality.table import FEWEST, Campaign, is_below, sides, table, time_ratio
 from benchmarks.quality.tasks import TASKS, Task
 from checkpoints.writer import write_whole_file
 from trainer.reports.figures import save_figure
@@ -99,8 +99,8 @@ python -m benchmarks.quality Hopper --seeds 5 --jobs 2     # the runs that have 
 - **at the end**: the median of {episodes} episodes without exploration after training.
 - **steps to the bound**: the median of env steps until the mean of {episodes} episodes of training
   was the task's bound, of those runs that came there.
-- **processor time**: the median of ours divided by that of the peer; one thread each, beside other
-  work.
+- **processor time**: ours divided by the peer's of the same seed, the median over seeds; one thread
+  each, beside other work. A few pairs were made on two machines.
 """
 
 
@@ -133,10 +133,7 @@ def _summary(campaign: Campaign) -> str:
     if not compared:
         return f"No task has {FEWEST} seeds on both sides yet.\n"
     below = [task for task, mine, other in compared if is_below(mine, other)]
-    ratios = [
-        median(run.processor_s for run in mine) / median(run.processor_s for run in other)
-        for _, mine, other in compared
-    ]
+    ratios = [time_ratio(mine, other) or 0.0 for _, mine, other in compared]
     lines = [
         f"Of {len(compared)} tasks with at least {FEWEST} seeds on both sides, "
         f"{len(compared) - len(below)} are not below the peer.\n"

@@ -50,6 +50,13 @@ def is_below(mine: Sequence[Run], other: Sequence[Run]) -> bool:
     return interquartile_mean([run.area for run in mine]) < low
 
 
+def time_ratio(mine: Sequence[Run], other: Sequence[Run]) -> float | None:
+    """The median over seeds of our processor time divided by the peer's; None without pairs."""
+    theirs = {run.seed: run.processor_s for run in other}
+    ratios = [run.processor_s / theirs[run.seed] for run in mine if run.seed in theirs]
+    return median(ratios) if ratios else None
+
+
 def _verdict(mine: Sequence[Run], other: Sequence[Run]) -> str:
     if min(len(mine), len(other)) < FEWEST:
         return ""
@@ -69,8 +76,8 @@ def _line(task: Task, mine: Sequence[Run], other: Sequence[Run]) -> str:
     else:
         cells += ["", "", ""]
     cells += [_final(mine), _final(other), _steps(mine), _steps(other)]
-    times = [run.processor_s for run in mine]
-    cells.append(f"{median(times) / median(r.processor_s for r in other):.2f}" if other else "")
+    ratio = time_ratio(mine, other)
+    cells.append("" if ratio is None else f"{ratio:.2f}")
     return f"| {' | '.join(cells)} |"
 
 

@@ -17,7 +17,7 @@ from benchmarks.quality.statistics import (
     interval,
     probability_of_improvement,
 )
-from benchmarks.quality.table import is_below, table
+from benchmarks.quality.table import is_below, table, time_ratio
 from benchmarks.quality.tasks import BY_NAME, DEFAULTS, TASKS
 from trainer.testing import MultiAgentCartPole
 from trainer.testing.envs import CountdownEnv
@@ -88,12 +88,12 @@ def test_a_game_is_over_when_all_agents_are_and_pays_the_sum():
     paid, lengths = 0.0, []
     for seed in range(3):
         shown, _ = game.reset(seed=seed)
-        for length in range(1, 501):
-            shown, rewards, *_ = game.step(dict.fromkeys(shown, 0))
-            paid += sum(rewards.values())
-            if not shown:
-                lengths.append(length)
-                break
+        left, length = {0, 1}, 0
+        while left:  # they end one after the other
+            shown, rewards, terminateds, _, _ = game.step(dict.fromkeys(shown, 0))
+            paid, length = paid + sum(rewards.values()), length + 1
+            left -= {agent for agent, has_ended in terminateds.items() if has_ended}
+        lengths.append(length)
     assert recorder.ends == np.cumsum(lengths).tolist()
     assert sum(recorder.returns) == paid
     assert len(recorder.returns) == 3
@@ -125,6 +125,17 @@ def test_names_of_tasks_are_different_and_settings_known():
 
 def test_published_figures_are_of_tasks():
     assert {figure.task for figure in CLEANRL} <= set(BY_NAME)
+
+
+def test_times_are_compared_seed_by_seed():
+    mine = [
+        dataclasses.replace(run("ours", seed), processor_s=s) for seed, s in ((0, 4.0), (1, 2.0))
+    ]
+    other = [
+        dataclasses.replace(run("sb3", seed), processor_s=s) for seed, s in ((1, 4.0), (2, 1.0))
+    ]
+    assert time_ratio(mine, other) == 0.5
+    assert time_ratio(mine, other[1:]) is None
 
 
 def test_what_the_peer_has_not_is_run_by_us_alone(made):
