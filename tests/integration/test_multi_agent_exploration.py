@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from checkpoints import encode
-from tests.multi_agent_runs import Gaps, gaps, outcome
+from tests.multi_agent_runs import Gaps, Pushing, gaps, outcome
 from tests.multi_agent_scripts import G4
 from trainer import DQNConfig, MultiAgentEnvRunner, PPOConfig
 from trainer.testing.multi_agent_envs import (
@@ -173,3 +173,23 @@ def test_an_action_that_waited_has_the_likelihood_of_when_it_was_chosen(is_resto
     for where in ("shown", "sampled"):
         (found,) = [logp for agent, of, logp in told if (agent, of) == ("B", where)]
         np.testing.assert_allclose(found, [uniform, 0.0], rtol=1e-6)
+
+
+def test_noise_of_features_is_of_one_module_alone():
+    """Each agent that it acts for has its own; the module beside it draws as before."""
+
+    def config(num_env_runners=0, *, by_feature=True):
+        made = gaps(num_env_runners, 2 - num_env_runners // 2).environment(Pushing)
+        if not by_feature:
+            return made
+        model = {"fcnet_hiddens": [8], "free_log_std": True, "log_std_by_feature": True}
+        own = PPOConfig.overrides(
+            exploration_config={"type": "StateDependentNoise", "sample_freq": 2},
+            model_config=model,
+        )
+        ids = sorted(made.policies)
+        return made.multi_agent(algorithm_config_overrides_per_module={ids[0]: own})
+
+    explored = outcome(config(), 3)
+    assert outcome(config(2), 3) == explored
+    assert outcome(config(by_feature=False), 3) != explored

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.small_runs import small_ppo
+from tests.unit.test_modules_action_masks import LinearModule
+from trainer import RLModuleSpec
 from trainer.learners.learning_checks import (
     CHECKS,
     SECTION,
@@ -384,3 +387,24 @@ def test_rows_of_strangers_of_any_form_are_read(parts):
     rows += [{"training_iteration": of_any_type} for of_any_type, _, _ in parts]
     for found in findings(rows):
         assert str(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "model", "is_sign"),
+    [
+        (None, {}, True),
+        (None, {"vf_share_layers": True}, False),
+        (None, {"use_lstm": True, "lstm_cell_size": 4, "vf_share_layers": False}, True),
+        (None, {"use_lstm": True, "lstm_cell_size": 4, "vf_share_layers": True}, False),
+        (RLModuleSpec(module_class=LinearModule), {}, False),
+    ],
+    ids=["apart", "shared", "memory, apart", "memory, shared", "a user's"],
+)
+def test_a_value_loss_beyond_the_clip_is_a_sign_where_networks_are_apart(spec, model, is_sign):
+    model = {"fcnet_hiddens": [8], **model}
+    config = small_ppo(vf_clip_param=1e-9, model=model)
+    if spec is not None:
+        config.rl_module(rl_module_spec=spec, model_config={}).environment("Pendulum-v1")
+    with config.build_algo() as algo:
+        signs = algo.train().get(SECTION, {}).get("default_policy", {})
+    assert ("value_loss_beyond_clip" in signs) == is_sign
