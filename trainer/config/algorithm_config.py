@@ -153,7 +153,12 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         EnvCreationError: the env is not known.
     """
     return EnvRunnerSpec(
-        env_factory=make_env_factory(config.env, config.env_config, source=config.source),
+        env_factory=make_env_factory(
+            config.env,
+            config.env_config,
+            source=config.source,
+            is_of_envpool=config.gym_env_vectorize_mode == "ENVPOOL",
+        ),
         table=module_table(config),
         callbacks=config.callback_spec(),
         config=settings_for_callbacks(config),
@@ -173,7 +178,7 @@ def env_runner_spec(config: AlgorithmConfig, *, root_seed: int, role: Role) -> E
         connectors=ConnectorFactories.of(config),
         rewards_after_end="error" if config.rewards_after_end == "error" else "credit",
         max_empty_steps=config.max_empty_steps,
-        has_vector_env=config.gym_env_vectorize_mode == "VECTOR_ENTRY_POINT",
+        has_vector_env=config.gym_env_vectorize_mode != "SYNC",
         sub_env_tolerance=(
             config.num_consecutive_env_runner_failures_tolerance
             if config.restart_failed_sub_environments

@@ -129,9 +129,9 @@ def _vectorize_mode(value: Any) -> Any:
 
 
 _VECTORIZE_MODE = Check(
-    '"SYNC", or "VECTOR_ENTRY_POINT", which steps a vector env. Instead of "ASYNC" use more '
-    "runners: `num_env_runners`",
-    lambda mode: isinstance(mode, str) and mode in ("SYNC", "VECTOR_ENTRY_POINT"),
+    '"SYNC", or "VECTOR_ENTRY_POINT" or "ENVPOOL", which step a vector env. Instead of "ASYNC" use '
+    "more runners: `num_env_runners`",
+    lambda mode: isinstance(mode, str) and mode in ("SYNC", "VECTOR_ENTRY_POINT", "ENVPOOL"),
 )
 
 
@@ -164,7 +164,8 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
         "SYNC",
         _VECTORIZE_MODE,
         '"SYNC" steps the envs of a runner one after the other; "VECTOR_ENTRY_POINT" steps a '
-        "vector env of gymnasium's or of a creator's in one call ([envs](envs.md#vector-envs)).",
+        "vector env of gymnasium's or of a creator's in one call ([envs](envs.md#vector-envs)); "
+        '"ENVPOOL" one of EnvPool\'s ([envs](envs.md#envpool)).',
         normalize=_vectorize_mode,
     )
     num_cpus_per_env_runner = Setting[float](

@@ -109,7 +109,7 @@ class EnvRunnersSection(ConfigValues):
             num_envs_per_env_runner: envs that each runner steps together.
             gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other;
                 "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a creator's in one call
-                ([envs](envs.md#vector-envs)).
+                ([envs](envs.md#vector-envs)); "ENVPOOL" one of EnvPool's ([envs](envs.md#envpool)).
             num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
             custom_resources_per_env_runner: other resources to reserve for each runner there.
             sample_timeout_s: the longest time a runner may go without an env step or reset before it is

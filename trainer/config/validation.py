@@ -392,7 +392,7 @@ def trained_policies_exist(config: SharedSettings) -> Iterator[Problem]:
 
 def vector_envs_are_played_whole(config: SharedSettings) -> Iterator[Problem]:
     """Nothing is asked of the sub-envs of a vector env that only single envs can do."""
-    if config.gym_env_vectorize_mode != "VECTOR_ENTRY_POINT":
+    if config.gym_env_vectorize_mode == "SYNC":
         return
     if config.restart_failed_sub_environments:
         yield Problem(

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
 
 from callbacks.packing import module_not_importable
+from trainer.envs.envpool_envs import EnvPoolCreator
 from trainer.envs.pettingzoo_envs import as_multi_agent_env
 from trainer.envs.tasks import task_layer, user_layer, why_no_tasks
 from trainer.episodes.episode_state import copied_containers
@@ -239,9 +240,16 @@ class EnvFactory:
         context = EnvContext({}, worker_index, **place).copy_with_overrides(self.env_config)
         where = f"vector env {self.name!r} of env runner {worker_index}"
         create: Callable[..., Any] = self.create
-        if isinstance(create, _GymnasiumCreator):
+        if isinstance(create, _GymnasiumCreator | EnvPoolCreator):
             create = create.for_vectors(num_envs, where)
         env = self._created(create, context, where)
+        if any(kind.__module__.startswith("envpool.") for kind in type(env).__mro__):
+            raise EnvCreationError(
+                f"The creator of {where} returned a pool of EnvPool's, whose seeds are fixed. Name "
+                'the task instead: environment("Pong-v5", env_config={…}), with '
+                'env_runners(gym_env_vectorize_mode="envpool"); env_config are the options of '
+                "`envpool.make`."
+            )
         if not isinstance(env, gymnasium.vector.VectorEnv):
             raise EnvCreationError(
                 f"The creator of {where} returned a {type(env).__name__}; expected a "
@@ -398,18 +406,28 @@ class _Unloadable:
         )
 
 
-def make_env_factory(env: object, env_config: Mapping[str, Any], *, source: Source) -> EnvFactory:
+def make_env_factory(
+    env: object, env_config: Mapping[str, Any], *, source: Source, is_of_envpool: bool = False
+) -> EnvFactory:
     """Finds out what `environment(env=…)` means: a name, an id, a path, a class or a callable.
 
     Args:
         env: what was given.
         env_config: settings for every env.
         source: where `env` was written.
+        is_of_envpool: it is the name of one of EnvPool's tasks.
 
     Raises:
         EnvCreationError: it means nothing; lists the accepted forms and the nearest names.
         CodeNotAllowedError: it names what its source may not have imported.
     """
+    if is_of_envpool:
+        if not isinstance(env, str):
+            raise EnvCreationError(
+                f'env={env!r:.80} with gym_env_vectorize_mode="envpool": EnvPool knows its tasks '
+                'by name. Give one, such as "CartPole-v1" or "Pong-v5".'
+            )
+        return EnvFactory(env, EnvPoolCreator(env), env_config)
     if isinstance(env, EnvSpec):
         return EnvFactory(env.id, _GymnasiumCreator(_travelling(env)), env_config)
     if isinstance(env, str):
