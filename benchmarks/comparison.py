@@ -107,9 +107,9 @@ def off_policy_rates(
     return off_policy.rates(made, make_theirs, num_steps=num_steps, repeats=repeats)
 
 
-def sample_rates(num_envs: int, is_native: bool, repeats: int) -> Measured:
+def sample_rates(num_envs: int, mode: str, repeats: int) -> Measured:
     """Env steps per second of `sample()`."""
-    return sampling.rates(num_envs, is_native=is_native, repeats=repeats)
+    return sampling.rates(num_envs, mode, repeats=repeats)
 
 
 def two_runners(repeats: int) -> Measured:
@@ -210,7 +210,7 @@ LINES: Final = (
         "",
         "≥ 0.65",
         0.5,
-        partial(sample_rates, 8, False),
+        partial(sample_rates, 8, "SYNC"),
     ),
     Line(
         "sample(), CartPoleVectorEnv(64)",
@@ -218,7 +218,15 @@ LINES: Final = (
         "",
         "≥ 3",
         0.5,
-        partial(sample_rates, 64, True),
+        partial(sample_rates, 64, "VECTOR_ENTRY_POINT"),
+    ),
+    Line(
+        "sample(), EnvPool, 64 CartPoles",
+        "a bare pool, random",
+        "envpool",
+        "≥ 0.5",
+        0.5,
+        partial(sample_rates, 64, "ENVPOOL"),
     ),
     Line("two env runners, CartPole, 8 envs", "no env runners", "", "≤ 1.0", 2, two_runners),
     *(

@@ -1,17 +1,21 @@
 """Env steps per second of one runner's `sample()`.
 
-Compared with gymnasium's own vector env of single envs, which gets random actions: for single envs
-as users have them, and for gymnasium's `CartPoleVectorEnv`, which steps all sub-envs in one call.
+Compared with a vector env that gets random actions: gymnasium's of single envs, for single envs as
+users have them and for gymnasium's `CartPoleVectorEnv`, which steps all sub-envs in one call; and a
+bare pool of EnvPool's, for the same in a runner.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import time
+from typing import Any
 
 import gymnasium
 
 from benchmarks.figures import Figure, alternate, ratio, report
 from trainer import PPOConfig
+from trainer.envs.envpool_envs import EnvPoolVectorEnv
 
 NUM_ENVS = 8
 NUM_SUB_ENVS = 64
@@ -21,25 +25,29 @@ NUM_STEPS = 16_384
 def main() -> None:
     """Prints the rates and their ratios."""
     print(f"sampling: CartPole-v1, {NUM_ENVS} envs, 64×64 tanh, no callbacks, seed 0")
-    _compare(NUM_ENVS, is_native=False, target="≥ 0.65")
+    _compare(NUM_ENVS, "SYNC", target="≥ 0.65")
     print()
     print(f"sampling: gymnasium's CartPoleVectorEnv, {NUM_SUB_ENVS} sub-envs, the same network")
-    _compare(NUM_SUB_ENVS, is_native=True, target="≥ 3")
+    _compare(NUM_SUB_ENVS, "VECTOR_ENTRY_POINT", target="≥ 3")
+    if importlib.util.find_spec("envpool") is not None:
+        print()
+        print(f"sampling: EnvPool, {NUM_SUB_ENVS} CartPoles, the same network")
+        _compare(NUM_SUB_ENVS, "ENVPOOL", target="≥ 0.5")
 
 
-def _compare(num_envs: int, *, is_native: bool, target: str) -> None:
-    mine, other = rates(num_envs, is_native=is_native, repeats=9)
+def _compare(num_envs: int, mode: str, *, target: str) -> None:
+    mine, other = rates(num_envs, mode, repeats=9)
     report("sample() of one runner", mine)
-    report(f"SyncVectorEnv({num_envs}) with random actions", other)
+    report(f"{'a bare pool' if mode == 'ENVPOOL' else 'SyncVectorEnv'} with random actions", other)
     report("ratio", ratio(mine, other), target=target)
 
 
-def rates(num_envs: int, *, is_native: bool, repeats: int) -> tuple[Figure, Figure]:
-    """Env steps per second of `sample()`, and of `SyncVectorEnv` with random actions.
+def rates(num_envs: int, mode: str, *, repeats: int) -> tuple[Figure, Figure]:
+    """Env steps per second of `sample()`, and of a vector env with random actions.
 
     Args:
         num_envs: sub-envs of each.
-        is_native: ours are in gymnasium's `CartPoleVectorEnv`.
+        mode: ours, a `gym_env_vectorize_mode`.
         repeats: how often each is measured, in turn.
     """
     config = (
@@ -48,14 +56,19 @@ def rates(num_envs: int, *, is_native: bool, repeats: int) -> tuple[Figure, Figu
         .env_runners(
             num_env_runners=0,
             num_envs_per_env_runner=num_envs,
-            gym_env_vectorize_mode="vector_entry_point" if is_native else "SYNC",
+            gym_env_vectorize_mode=mode,
         )
         .training(model={"fcnet_hiddens": [64, 64]})
         .debugging(seed=0)
     )
-    vector_env = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * num_envs)
+    vector_env: Any = (
+        EnvPoolVectorEnv("CartPole-v1", num_envs, {})
+        if mode == "ENVPOOL"
+        else gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * num_envs)
+    )
     vector_env.reset(seed=0)
     vector_env.action_space.seed(0)
+    step = vector_env.pool.step if mode == "ENVPOOL" else vector_env.step
     with config.build_algo() as algo:
         runner = algo.env_runner
 
@@ -69,7 +82,7 @@ def rates(num_envs: int, *, is_native: bool, repeats: int) -> tuple[Figure, Figu
         def theirs() -> float:
             started_at = time.perf_counter()
             for _ in range(NUM_STEPS // num_envs):
-                vector_env.step(vector_env.action_space.sample())
+                step(vector_env.action_space.sample())
             return NUM_STEPS / (time.perf_counter() - started_at)
 
         figures = alternate(ours, theirs, unit="steps/s", repeats=repeats)
