@@ -29,6 +29,7 @@ from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowed
 from trainer.cli import (
     checkpoint_commands,
     commands,
+    doctor,
     recipes,
     report_commands,
     run_trackers,
@@ -285,6 +286,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_report(subparsers)
     _add_check(subparsers)
     _add_track(subparsers)
+    _add_doctor(subparsers)
     parser.set_defaults(parsers=subparsers.choices)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
@@ -372,6 +374,14 @@ def _add_recipes(subparsers: _Subparsers) -> None:
     parser.set_defaults(command=recipes.show_recipes)
     parser.add_argument("name", nargs="?", help="show the settings of this one")
     parser.add_argument("--algo", help="of this algorithm")
+
+
+def _add_doctor(subparsers: _Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "doctor", help="say what is installed here, and whether a runner process works"
+    )
+    parser.set_defaults(command=doctor.doctor)
+    _add_json(parser)
 
 
 def _add_resume(subparsers: _Subparsers) -> None:

@@ -1,0 +1,107 @@
+"""`local-trainer doctor`: what is installed here, and whether a runner process works."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Final
+
+import numpy as np
+
+from trainer.algorithms.building import make_engine
+from trainer.algorithms.ppo import PPOConfig
+from trainer.cli.output import print_json, print_text
+from trainer.runtime.threads import blas_threads
+
+_PACKAGE: Final = "local-trainer"
+_REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?")
+_OF_DEVELOPERS: Final = frozenset({"test", "types", "docs", "bench", "tables"})
+_GIGABYTE: Final = 2**30
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Says what a report of a problem needs; 1 if a runner process cannot train here."""
+    facts = {**_machine(), **_packages(), "runner process": _tried()}
+    works = facts["runner process"]["works"]
+    if arguments.json:
+        print_json(facts)
+        return 0 if works else 1
+    for name, fact in facts.items():
+        if name != "extras" and name != "runner process":
+            print_text(f"{name:<16}{fact}")
+    for extra, packages in facts["extras"].items():
+        found = [f"{name} {has}" for name, has in packages.items() if has]
+        missing = [name for name, has in packages.items() if not has]
+        told = ", ".join(found) if not missing else f'no: pip install "{_PACKAGE}[{extra}]"'
+        print_text(f"{f'[{extra}]':<16}{told}")
+    print_text(f"{'runner process':<16}{facts['runner process']['told']}")
+    return 0 if works else 1
+
+
+def _machine() -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    threads = blas_threads()
+    return {
+        "version": version(_PACKAGE),
+        "python": f"{platform.python_version()} ({sys.implementation.name})",
+        "system": platform.platform(),
+        "cores": cores,
+        "memory": _memory(),
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}, "
+        f"{f'{threads} threads' if threads else 'whose threads are not ours to limit'}",
+    }
+
+
+def _memory() -> str:
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return "unknown"
+    return f"{pages * size / _GIGABYTE:.1f} GB"
+
+
+def _packages() -> dict[str, Any]:
+    """Versions of the core's packages; of each extra those of its own."""
+    core: list[str] = []
+    extras: dict[str, dict[str, str | None]] = {}
+    for requirement in requires(_PACKAGE) or ():
+        match = _REQUIREMENT.match(requirement)
+        if match is None:
+            continue
+        name, extra = match.groups()
+        if extra is None:
+            core.append(f"{name} {_version(name)}")
+        elif extra not in _OF_DEVELOPERS:
+            extras.setdefault(extra, {})[name] = _version(name)
+    return {"packages": ", ".join(sorted(core)), "extras": extras}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tried() -> dict[str, Any]:
+    """Trains once with a runner in a process of its own."""
+    begun = time.perf_counter()
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=1)
+        .training(train_batch_size=200, minibatch_size=100, num_epochs=1)
+    )
+    try:
+        with config.build_algo() as algo:
+            algo.train()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was asked
+        return {"works": False, "told": f"{type(error).__name__}: {error}"}
+    took_s, how = time.perf_counter() - begun, getattr(make_engine(config), "start_method", "")
+    return {"works": True, "told": f"started by {how}, played 200 steps, ended in {took_s:.1f} s"}
