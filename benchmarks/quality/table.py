@@ -22,8 +22,8 @@ FEWEST: Final = 3
 
 _HEAD: Final = (
     "| task | seeds | mean of the run (IQM) | of the peer, 95 % | below | better in | at the end "
-    "| of the peer | steps to the bound | of the peer | processor time |",
-    "|---|---|---|---|---|---|---|---|---|---|---|",
+    "| of the peer | bound | steps to it | of the peer | processor time |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -57,25 +57,20 @@ def time_ratio(mine: Sequence[Run], other: Sequence[Run]) -> float | None:
     return median(ratios) if ratios else None
 
 
-def _verdict(mine: Sequence[Run], other: Sequence[Run]) -> str:
-    if min(len(mine), len(other)) < FEWEST:
-        return ""
-    return "yes" if is_below(mine, other) else "no"
-
-
 def _line(task: Task, mine: Sequence[Run], other: Sequence[Run]) -> str:
     areas, their_areas = [r.area for r in mine], [r.area for r in other]
     cells = [task.name, f"{len(mine)}, {len(other)}", f"{interquartile_mean(areas):.1f}"]
-    if other:
+    if min(len(mine), len(other)) >= FEWEST:
         low, high = interval(interquartile_mean, their_areas)
         cells += [
             f"{interquartile_mean(their_areas):.1f} ({low:.1f} – {high:.1f})",
-            _verdict(mine, other),
+            "yes" if is_below(mine, other) else "no",
             f"{probability_of_improvement(areas, their_areas):.2f}",
         ]
     else:
-        cells += ["", "", ""]
-    cells += [_final(mine), _final(other), _steps(mine), _steps(other)]
+        cells += [f"{interquartile_mean(their_areas):.1f}" if other else "", "", ""]
+    cells += [_final(mine), _final(other)]
+    cells += [f"{task.wanted_return:g}", _steps(mine), _steps(other)]
     ratio = time_ratio(mine, other)
     cells.append("" if ratio is None else f"{ratio:.2f}")
     return f"| {' | '.join(cells)} |"

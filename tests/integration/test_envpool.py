@@ -6,12 +6,13 @@ What needs the real one is skipped without the extra.
 import sys
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from tests.multi_agent_runs import everything
-from trainer import ConfigError, PPOConfig
+from trainer import ConfigError, PPOConfig, register_env
 from trainer.envs.envpool_envs import EnvPoolVectorEnv
 from trainer.errors import EnvCreationError
 
@@ -121,20 +122,40 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
     assert everything(counting().debugging(seed=5)) != first
 
 
+def test_the_smallest_and_largest_numbers_of_a_pool_are_no_bounds(monkeypatch):
+    limits = np.finfo(np.float64)
+    space = spaces.Box(limits.tiny, limits.max, (2,), np.float64)
+    monkeypatch.setattr(Pool, "observation_space", {"a": space, "b": spaces.Discrete(3)})
+    found = EnvPoolVectorEnv("Counting-v0", 3, {}).single_observation_space
+    assert found == spaces.Dict(
+        {"a": spaces.Box(-np.inf, np.inf, (2,), np.float64), "b": spaces.Discrete(3)}
+    )
+
+
 def test_options_are_those_of_the_library():
     with counting(length=3).build_algo() as algo:
         result = algo.train()["env_runners"]
     assert result["episode_len_min"] == result["episode_len_max"] == 3
 
 
+def registered(config):
+    register_env("a-pool", lambda _: Pool(1, 0))
+    return config.environment("a-pool")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda c: c.environment("Count-v0"), "Did you mean 'Counting-v0'"),
-        (lambda c: c.environment(Pool), "EnvPool knows its tasks by name"),
+        (lambda c: c.environment(Pool), "EnvPool makes its own tasks, by name"),
         (lambda c: c.environment(env_config={"batch_size": 2}), "batch_size=2"),
         (lambda c: c.environment(env_config={"max_num_players": 2}), "max_num_players=2"),
-        (lambda c: c.environment(env_config={"seed": 2}), "'seed'"),
+        (lambda c: c.environment(env_config={"seed": 2}), r"'seed' of EnvPool.*debugging\(seed"),
+        (
+            lambda c: c.environment(env_config={"num_threads": -1}),
+            "num_threads=-1: expected an int",
+        ),
+        (registered, "what is registered are not asked"),
     ],
 )
 def test_what_cannot_be_played_is_refused(change, said):
@@ -142,10 +163,11 @@ def test_what_cannot_be_played_is_refused(change, said):
         change(counting()).build_algo()
 
 
-def test_a_pool_that_a_creator_returns_is_refused_with_what_to_write():
+@pytest.mark.parametrize("wrap", [lambda pool: pool, gymnasium.vector.VectorWrapper])
+def test_a_pool_that_a_creator_returns_is_refused_with_what_to_write(wrap):
     kind = type("Mixin", (), {"__module__": "envpool.python.gymnasium_envpool"})
-    pool = type("CartPoleGymnasiumEnvPool", (kind,), {})
-    config = counting().environment(lambda _: pool())
+    pool = type("CartPoleGymnasiumEnvPool", (kind, gymnasium.vector.VectorEnv), {})
+    config = counting().environment(lambda _: wrap(pool()))
     config.env_runners(gym_env_vectorize_mode="vector_entry_point")
     with pytest.raises(EnvCreationError, match='gym_env_vectorize_mode="envpool"'):
         config.build_algo()

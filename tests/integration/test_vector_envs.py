@@ -15,6 +15,7 @@ from checkpoints import encode
 from tests.small_runs import killing
 from tests.vector_walks import Roaming, Walks
 from trainer import DQNConfig, PPOConfig
+from trainer.cli.checkpoint_commands import inspection
 from trainer.env_runners.vector_player import VectorPlayer
 from trainer.envs import native_vector_env
 from trainer.episodes.fragment import FragmentEpisode
@@ -261,6 +262,8 @@ def test_without_a_state_running_episodes_are_lost_counted_and_told(mode, tmp_pa
     with counting(mode).build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")
+    report = inspection(tmp_path / "c")
+    assert {episode["restored_by"] for episode in report["running_episodes"]} == {"nothing"}
     with counting(mode).build_algo() as algo, caplog.at_level(logging.WARNING):
         algo.restore_from_path(tmp_path / "c")
         result = algo.train()

@@ -128,7 +128,7 @@ def test_a_subclass_that_acts_its_own_way_explores_that_way_and_has_no_loadings(
         )
     )
     config.exploration(exploration_config="StateDependentNoise").env_runners(num_env_runners=0)
-    with pytest.raises(ConfigError, match="this is a Squashing"):
+    with pytest.raises(ConfigError, match="The network is Squashing"):
         config.build_algo()
 
 

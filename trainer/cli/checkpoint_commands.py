@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -279,7 +280,9 @@ def inspection(checkpoint: Path) -> dict[str, Any]:
         "num_bytes": sum(entry.num_bytes for entry in manifest.files),
         "code": None if code is None else {"num_bytes": code.num_bytes, "sha256": code.sha256},
         "settings_that_are_code": _code_names(parts["config"]),
-        "running_episodes": _running_episodes(parts["env_runners"]),
+        "running_episodes": _running_episodes(
+            parts["env_runners"], manifest.metadata.get("running_episodes")
+        ),
         "num_env_slots": len(_slots(parts["env_runners"])),
         "not_included": _not_included(manifest, parts),
         "problems": problems,
@@ -381,19 +384,26 @@ def _num_actions(chunk: Any) -> int:
     return len(chunk) if isinstance(chunk, list) else 0
 
 
-def _running_episodes(env_runners: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is known of each episode that was under way."""
+_WAYS: Final = {"env_state": "state of the env", "lost": "nothing"}
+"""By which running episodes are put back, by what manifests say; else by replay."""
+
+
+def _running_episodes(env_runners: Mapping[str, Any], ways: Any) -> list[dict[str, Any]]:
+    """What is known of each episode that was under way; `ways` are those of the manifest."""
+    known = _items(ways)
     running = []
     for number, slot in enumerate(_slots(env_runners)):
         if not isinstance(slot, dict) or slot.get("env_seed") is None:
             continue
-        has_env_state = slot.get("env_state") is not None
+        way = "env_state" if slot.get("env_state") is not None else "replay"
+        if number < len(known) and known[number] == "lost":
+            way = "lost"
         running.append(
             {
                 "env_slot": number,
                 "episode_number": _whole_number(slot.get("episode_number")),
                 "num_env_steps": sum(map(_num_actions, _items(slot.get("actions")))),
-                "restored_by": "state of the env" if has_env_state else "replay",
+                "restored_by": _WAYS.get(way, way),
             }
         )
     return running
@@ -404,15 +414,16 @@ def _episodes_text(report: Mapping[str, Any]) -> str:
     if not running:
         return "none"
     steps = sum(episode["num_env_steps"] for episode in running)
-    by_state = sum(episode["restored_by"] != "replay" for episode in running)
-    ways = [f"{by_state} by the env's own state"] if by_state else []
-    if by_state < len(running):
-        ways.append(
-            f"{len(running) - by_state} by replay: reset with the same seed, the same actions "
-            "again, observations compared"
-        )
+    counts = Counter(episode["restored_by"] for episode in running)
+    texts = {
+        "state of the env": "restored by the env's own state",
+        "replay": "restored by replay: reset with the same seed, the same actions again, "
+        "observations compared",
+        "nothing": "lost when it is restored: the vector env has no state",
+    }
+    ways = [f"{counts[way]} {text}" for way, text in texts.items() if counts[way]]
     return (
-        f"{len(running)} of {report['num_env_slots']} env slots, {steps:,} env steps; restored "
+        f"{len(running)} of {report['num_env_slots']} env slots, {steps:,} env steps; "
         f"{'; '.join(ways)}"
     )
 

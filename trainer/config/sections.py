@@ -129,8 +129,7 @@ def _vectorize_mode(value: Any) -> Any:
 
 
 _VECTORIZE_MODE = Check(
-    '"SYNC", or "VECTOR_ENTRY_POINT" or "ENVPOOL", which step a vector env. Instead of "ASYNC" use '
-    "more runners: `num_env_runners`",
+    '"SYNC", "VECTOR_ENTRY_POINT" or "ENVPOOL" (for "ASYNC" use more runners: `num_env_runners`)',
     lambda mode: isinstance(mode, str) and mode in ("SYNC", "VECTOR_ENTRY_POINT", "ENVPOOL"),
 )
 

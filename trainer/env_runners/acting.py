@@ -521,8 +521,8 @@ def policy_in_runner(
     if strategy is not None and strategy.needs_loadings and not module.gives_loadings:
         raise ConfigError(
             f"{type(strategy).__name__} needs a ready-made network of PPO or PG without memory, "
-            'with model_config={"free_log_std": True, "log_std_by_feature": True}; this is a '
-            f"{name}."
+            'with model_config={"free_log_std": True, "log_std_by_feature": True}. The network is '
+            f"{name}, with model_config={module.model_config!r:.300}."
         )
     if policy.state_form is not None and strategy is not None and strategy.perturbs_weights:
         raise ConfigError(

@@ -243,7 +243,8 @@ class EnvFactory:
         if isinstance(create, _GymnasiumCreator | EnvPoolCreator):
             create = create.for_vectors(num_envs, where)
         env = self._created(create, context, where)
-        if any(kind.__module__.startswith("envpool.") for kind in type(env).__mro__):
+        kinds = type(getattr(env, "unwrapped", env)).__mro__
+        if any(kind.__module__.startswith("envpool.") for kind in kinds):
             raise EnvCreationError(
                 f"The creator of {where} returned a pool of EnvPool's, whose seeds are fixed. Name "
                 'the task instead: environment("Pong-v5", env_config={…}), with '
@@ -269,7 +270,7 @@ class EnvFactory:
             return create(context) if _takes_an_argument(create) else create()
         except Exception as error:
             raise EnvCreationError(
-                f"Could not make {where}: {type(error).__name__}: {error}. "
+                f"Could not make {where}: {type(error).__name__}: {str(error).rstrip('.')}. "
                 f"It was given env_config={dict(context)!r}."
             ) from error
 
@@ -422,10 +423,11 @@ def make_env_factory(
         CodeNotAllowedError: it names what its source may not have imported.
     """
     if is_of_envpool:
-        if not isinstance(env, str):
+        if not isinstance(env, str) or registered_creator(env) is not None:
             raise EnvCreationError(
-                f'env={env!r:.80} with gym_env_vectorize_mode="envpool": EnvPool knows its tasks '
-                'by name. Give one, such as "CartPole-v1" or "Pong-v5".'
+                f'env={env!r:.80} with gym_env_vectorize_mode="envpool": EnvPool makes its own '
+                "tasks, by name; creators and what is registered are not asked. Give a name such "
+                'as "CartPole-v1" or "Pong-v5".'
             )
         return EnvFactory(env, EnvPoolCreator(env), env_config)
     if isinstance(env, EnvSpec):

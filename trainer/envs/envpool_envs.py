@@ -10,11 +10,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import gymnasium
 import gymnasium.vector
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from callbacks.optional_import import optional_module
@@ -24,6 +26,16 @@ _OF_THE_POOL: Final = frozenset({"env_id", "players", "elapsed_step"})
 """Infos that say nothing of an env that its episode does not."""
 
 _LARGEST_SEED: Final = 2**31
+
+_OURS: Final = MappingProxyType(
+    {
+        "num_envs": "num_envs_per_env_runner",
+        "seed": "debugging(seed=…)",
+        "task_id": "environment(env=…)",
+        "env_type": 'gym_env_vectorize_mode="envpool"',
+    }
+)
+"""Arguments of `envpool.make` that are given elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,21 @@ class EnvPoolCreator:
         return replace(self, num_envs=num_envs)
 
 
+def _bounded(space: Any) -> Any:
+    """A space of EnvPool's, with no bounds where it says the smallest and largest numbers for them.
+
+    The smallest is that above 0.
+    """
+    if isinstance(space, spaces.Dict | dict):
+        return spaces.Dict({key: _bounded(part) for key, part in space.items()})
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        return space
+    limits = np.finfo(np.float64)
+    low = np.where(np.abs(space.low) == limits.tiny, -np.inf, space.low)
+    high = np.where(space.high >= limits.max, np.inf, space.high)
+    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype.type)
+
+
 class EnvPoolVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """A pool whose spaces, seeds and infos are as gymnasium's vector envs have them.
 
@@ -75,6 +102,11 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 "`envpool.list_all_envs()` lists what there is"
             )
         self.metadata = {"autoreset_mode": "NextStep"}  # gymnasium 1.0 has no name for it
+        for name in _OURS.keys() & self._options.keys():
+            raise ValueError(f"{name!r} of EnvPool is not given there, but by {_OURS[name]}")
+        threads = self._options.get("num_threads", 0)
+        if type(threads) is not int or threads < 0:  # EnvPool ends the process for some of these
+            raise ValueError(f"num_threads={threads!r}: expected an int ≥ 0; 0 lets EnvPool choose")
         self._seed = 0
         self.pool = self._made()
         config = self.pool.config
@@ -94,8 +126,8 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # gymnasium's, of bounds that float32 rounds
-            self.single_observation_space = pool.observation_space
-            self.single_action_space = pool.action_space
+            self.single_observation_space = _bounded(pool.observation_space)
+            self.single_action_space = _bounded(pool.action_space)
         return pool
 
     def reset(

@@ -36,7 +36,7 @@ from trainer.name_resolution import PROGRAM, Source, imported
 from trainer.nn import ActionDistribution, Categorical, DiagGaussian
 from trainer.old_names import OLD_NAMES
 from trainer.types import Array, State
-from trainer_toolkit.checks import ANY_NUMBER, fields, of_type
+from trainer_toolkit.checks import ANY_NUMBER, fields, integer, of_type
 from trainer_toolkit.nearest_names import did_you_mean
 
 # ---- uniform actions
@@ -693,8 +693,11 @@ class StateDependentNoise(Exploration):
             UnsupportedSpaceError: the action space is not a Box of floats.
         """
         super().__init__(action_space, **context)
-        if sample_freq is not None:
-            checked_count(sample_freq, name="sample_freq", minimum=1)
+        if sample_freq is not None and not integer(1).accepts(sample_freq):
+            raise ConfigError(
+                f"`sample_freq={sample_freq!r}`: expected a number of steps ≥ 1, or None for whole "
+                "episodes."
+            )
         self.sample_freq = sample_freq
         self._steps: dict[int, int] = {}
         self._seeds: dict[int, float] = {}

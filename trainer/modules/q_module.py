@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.modules.model_config import (
     DefaultModelConfig,
     NetworkPlan,
@@ -44,6 +44,11 @@ class QModelConfig(DefaultModelConfig):
     num_atoms: int = 1
     v_min: float = -10.0
     v_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.free_log_std:
+            raise ConfigError("`free_log_std=True`: Q-networks have no deviations. Leave it out.")
 
 
 class QModule(RLModule):

@@ -268,7 +268,7 @@ def _refuse_what_no_part_has(setting: Mapping[str, Any], place: str = "") -> Non
         if setting.get(name) not in (None, False):
             raise ConfigError(
                 f"{place}`{name}=True`: SAC's policy gives the standard deviation for each "
-                "observation. Leave it out."
+                "observation; gSDE is offered with PPO and PG. Leave it out."
             )
     if setting.get("conv_filters"):
         raise ConfigError(

@@ -795,10 +795,11 @@ class SlotStates:
 
     def ways_back(self) -> list[str | None]:
         """How each slot's running episode would be put back; None where none runs."""
+        without_state = "lost" if self._records.spec.has_vector_env else "replay"
         return [
             None
             if position.env_seed is None
-            else ("replay" if position.env_state is None else "env_state")
+            else (without_state if position.env_state is None else "env_state")
             for position in self._records.positions()
         ]
 
