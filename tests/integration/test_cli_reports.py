@@ -52,6 +52,8 @@ def test_a_run_whose_learning_goes_wrong_is_found_out(tmp_path):
     assert missing == "run: nothing was found in 8 results, 1 are missing or cannot be read\n"
     results.write_text("")
     assert "There are no results" in run("check", "run", folder=tmp_path, code=1).stderr
+    results.unlink()
+    assert "has no results" in run("check", "run", folder=tmp_path, code=1).stderr
 
 
 def test_names_of_modules_forge_no_lines(tmp_path):

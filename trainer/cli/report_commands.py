@@ -149,6 +149,11 @@ def _runs_at(paths: list[str]) -> list[Path]:
     for path in map(Path, paths):
         has_results = path.is_file() or (path / "results.jsonl").is_file()
         below = [path] if has_results else find_runs(path)
+        if not below and (path / RUN_FILE).is_file():
+            raise ReportError(
+                f"The run in {path} has no results: its first iteration has not ended yet, or it "
+                "failed. What failed was said where it ran; run it again to see it."
+            )
         if not below:
             raise ReportError(f"There are no runs at {path} and below it.")
         found += below
