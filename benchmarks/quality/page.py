@@ -45,8 +45,8 @@ _LOOKED_INTO: Final = """\
 - **Statistics that move within a batch.** The peer's normalisation moves with each step, ours
   with each batch. Hopper, 120,000 steps, mean of the run ± its error: ours 424 ± 26 (19 seeds),
   ours with gymnasium's wrappers, which move with each step, 482 ± 30 (18 seeds), the peer 442 ±
-  31 (4 seeds). Ant, 300,000 steps: ours -33 (3 seeds), with the wrappers -29 (4 seeds), the peer
-  -27 (3 seeds). Statistics that begin with random steps made no difference (Hopper, 5 seeds). Both
+  31 (4 seeds). Ant, 300,000 steps: ours -32 (5 seeds), with the wrappers -29 (4 seeds), the peer
+  -29 (5 seeds). Statistics that begin with random steps made no difference (Hopper, 5 seeds). Both
   envs hint at a small gain of statistics that move with each step; they depend on how envs are
   spread over processes, so ours stay as they are, and the wrappers can be had. These runs are not
   among the files.
