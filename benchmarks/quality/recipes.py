@@ -25,6 +25,7 @@ _ENVS: Final = (
     "PPO Acrobot-v1",
     "PPO Pendulum-v1",
     "PPO LunarLander-v3",
+    "PPO LunarLanderContinuous-v3",
     "PPO BipedalWalker-v3",
     "PPO HalfCheetah-v5 defaults",
     "PPO Hopper-v5 defaults",
@@ -65,7 +66,7 @@ _KINDS: Final = (
     ("classic", "PPO Acrobot-v1", ("Acrobot-v*", "CartPole-v*", "MountainCar-v*")),
     ("atari", "PPO ALE/Pong-v5", ("ALE/*-v*", "*NoFrameskip-v*")),
     ("minigrid", "PPO MiniGrid-DoorKey-5x5-v0", ("MiniGrid-*-v*",)),
-    ("box2d", "PPO BipedalWalker-v3", ("BipedalWalker*-v*", "LunarLanderContinuous-v*")),
+    ("box2d", "PPO BipedalWalker-v3", ("BipedalWalker*-v*",)),
 )
 """A kind, the task that has its settings, and what envs of the kind are called."""
 

@@ -360,18 +360,25 @@ TASKS: Final = (
         log_std_init=-3.29,
         ortho_init=False,
     ),
-    _task(
-        "PPO",
-        "LunarLander-v3",
-        1_000_000,
-        200.0,
-        needs="Box2D",
-        n_envs=16,
-        n_steps=1024,
-        gae_lambda=0.98,
-        gamma=0.999,
-        n_epochs=4,
-        ent_coef=0.01,
+    *(
+        _task(
+            "PPO",
+            env,
+            1_000_000,
+            200.0,
+            needs="Box2D",
+            is_continuous=is_continuous,
+            n_envs=16,
+            n_steps=1024,
+            gae_lambda=0.98,
+            gamma=0.999,
+            n_epochs=4,
+            ent_coef=0.01,
+        )
+        for env, is_continuous in (
+            ("LunarLander-v3", False),
+            ("LunarLanderContinuous-v3", True),
+        )
     ),
     _task(
         "PPO",
