@@ -28,9 +28,6 @@ _SEEDS: Final = (3, 5, 10)
 _BY_CHANCE: Final = (0.18, 0.10, 0.08)
 """How often one of two that learn alike is called below, by seeds; simulated, see the page."""
 
-_CAUSES: Final[dict[str, str]] = {}
-"""Of tasks that are below: why."""
-
 _LOOKED_INTO: Final = """\
 ## What was looked into
 
@@ -138,20 +135,23 @@ def _summary(campaign: Campaign) -> str:
     if not compared:
         return f"No task has {FEWEST} seeds on both sides yet.\n"
     below = [task for task, mine, other in compared if is_below(mine, other)]
-    ratios = [time_ratio(mine, other) or 0.0 for _, mine, other in compared]
-    by_chance = sum(_BY_CHANCE[bisect(_SEEDS, min(len(mine), len(other))) - 1]
-                    for _, mine, other in compared)  # fmt: skip
+    ratios = [time_ratio(mine, other) for _, mine, other in compared]
+    known = [ratio for ratio in ratios if ratio is not None]
+    by_chance = sum(_below_by_chance(min(len(mine), len(other))) for _, mine, other in compared)
     lines = [
         f"Of {len(compared)} tasks with at least {FEWEST} seeds on both sides, "
         f"{len(compared) - len(below)} are not below the peer in the mean of the run; if all were "
-        f"learnt alike, {by_chance:.1f} would be below by chance.\n"
-        f"The median of the processor times is {median(ratios):.2f} of the peer's.\n"
+        f"learnt alike, {by_chance:.1f} would be below by chance."
     ]
-    lines += [
-        f"- {task.name} is below. {_CAUSES.get(task.name, 'Why is not known yet.')}"
-        for task in below
-    ]
+    if known:
+        lines.append(f"The median of the processor times is {median(known):.2f} of the peer's.")
+    if below:
+        lines += ["", *(f"- {task.name} is below." for task in below)]
     return "\n".join(lines) + "\n"
+
+
+def _below_by_chance(num_seeds: int) -> float:
+    return _BY_CHANCE[bisect(_SEEDS, num_seeds) - 1]
 
 
 def _beside_published(campaign: Campaign) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from checkpoints import encode
 from tests.multi_agent_runs import everything
-from trainer import ConfigError, PPOConfig, register_env
+from trainer import Algorithm, ConfigError, PPOConfig, register_env
 from trainer.envs.envpool_envs import EnvPoolVectorEnv
 from trainer.errors import EnvCreationError
 
@@ -120,6 +121,22 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not():
     first = everything(counting())
     assert everything(counting()) == first
     assert everything(counting().debugging(seed=5)) != first
+
+
+@pytest.mark.parametrize(
+    ("batch_mode", "is_exact"), [("complete_episodes", True), ("truncate_episodes", False)]
+)
+def test_a_restored_run_of_whole_episodes_ends_with_the_same_bytes(tmp_path, batch_mode, is_exact):
+    config = counting().env_runners(batch_mode=batch_mode)
+    with config.build_algo() as algo:
+        algo.train()
+        algo.save_to_path(tmp_path / "saved")
+        algo.train()
+        undisturbed = algo.get_module().get_state()
+    with Algorithm.from_checkpoint(tmp_path / "saved") as algo:
+        algo.train()
+        restored = algo.get_module().get_state()
+    assert (encode(restored) == encode(undisturbed)) is is_exact
 
 
 def test_the_smallest_and_largest_numbers_of_a_pool_are_no_bounds(monkeypatch):

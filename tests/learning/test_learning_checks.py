@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from benchmarks.quality.ruined import Scaled
 from trainer import DQNConfig, PPOConfig
 from trainer.learners.learning_checks import findings
 from trainer.testing.envs import CorridorEnv
@@ -16,6 +17,10 @@ def ppo(env="CartPole-v1", **settings):
     return config.training(**{"lr": 1e-3, "clip_param": 0.2, "train_batch_size": 1024, **settings})
 
 
+def scaled(**factors):
+    return ppo(Scaled).environment(env_config={"name": "CartPole-v1", **factors})
+
+
 def pendulum(**model):
     config = PPOConfig.recipe("Pendulum-v1").training(train_batch_size=1024)
     return config.rl_module(model_config=model)
@@ -23,28 +28,6 @@ def pendulum(**model):
 
 def dqn(**settings):
     return DQNConfig.recipe("CartPole-v1").training(**{"lr": 1e-3, **settings})
-
-
-class Scaled(gymnasium.Wrapper):
-    """CartPole in other units."""
-
-    def __init__(self, config):
-        super().__init__(gymnasium.make("CartPole-v1"))
-        self._config = config
-        space = self.env.observation_space
-        wide = np.full(space.shape, np.inf, np.float32)
-        self.observation_space = gymnasium.spaces.Box(-wide, wide)
-
-    def _shown(self, observation):
-        return (observation * self._config.get("obs", 1.0)).astype(np.float32)
-
-    def reset(self, **options):
-        observation, infos = self.env.reset(**options)
-        return self._shown(observation), infos
-
-    def step(self, action):
-        observation, reward, *rest = self.env.step(action)
-        return self._shown(observation), reward * self._config.get("reward", 1.0), *rest
 
 
 class Endless(gymnasium.Env):
@@ -71,13 +54,13 @@ RUINED = {
     "learning rate that falls to 0 at once": (
         lambda: ppo(lr=[[0, 1e-4], [1000, 0.0]]), ("learning_rate_is_zero",), 20),
     "value clip far below the returns": (
-        lambda: ppo(Scaled).environment(env_config={"reward": 100.0}).training(vf_clip_param=10.0),
+        lambda: scaled(reward=100.0).training(vf_clip_param=10.0),
         ("value_loss_beyond_clip",), 20),
     "rewards x 10,000 without normalisation": (
-        lambda: ppo(Scaled).environment(env_config={"reward": 1e4}),
+        lambda: scaled(reward=1e4),
         ("rewards_beg_for_normalization",), 20),
     "observations x 10,000 without normalisation": (
-        lambda: ppo(Scaled).environment(env_config={"obs": 1e4}),
+        lambda: scaled(obs=1e4),
         ("observations_beg_for_normalization",), 20),
     "no clip and many epochs": (
         lambda: ppo(clip_param=100.0, num_epochs=100, lr=1e-2, grad_clip=None), TOO_FAST, 20),

@@ -391,7 +391,7 @@ def _distribution_inputs(
     if log_std.ndim == 1:
         zeros = graph.add("Mul", means, graph.constant(0.0))  # a row for each row of the batch
         deviations = graph.add("Add", zeros, graph.constant(log_std))
-    else:  # by feature, see `FeatureNoise.act`
+    else:  # by feature, see `FeatureNoise.log_std`
         squares = graph.add("Mul", features, features)
         least = np.full(log_std.shape[1], LEAST_VARIANCE)
         variance = graph.add(
