@@ -740,6 +740,16 @@ def _tuple_of(parts: list[checks.Check]) -> checks.Check:
 # ---- group state
 
 
+def _in_one_chunk(position: SlotPosition) -> SlotPosition:
+    """The position with its actions in one batch, however many requests it took to play them.
+
+    Those of several agents, who act in other steps in every chunk, stay as they are.
+    """
+    if len(position.actions) < 2 or "modules" in (position.episode or {}):
+        return position
+    return replace(position, actions=(nested.concatenate(*position.actions),))
+
+
 class SlotStates:
     """The state of a group: where its slots stand, and the callbacks of its runners."""
 
@@ -754,7 +764,7 @@ class SlotStates:
         records = self._records
         lost = [records.num_episodes_lost, records.num_env_steps_lost]
         return {
-            "slots": [to_plain(position) for position in records.positions()],
+            "slots": [to_plain(_in_one_chunk(position)) for position in records.positions()],
             "callbacks": self.get_callback_states(),
             "is_continued": any(record.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
