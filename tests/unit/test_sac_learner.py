@@ -130,7 +130,7 @@ def played(subject, buffer, count, *, num_env_steps=0):
         num_updates=count,
         num_env_steps_sampled_lifetime=num_env_steps,
         num_env_steps_sampled_before=num_env_steps,
-    )
+    )()
 
 
 def bandit_learner(**settings):

@@ -92,7 +92,7 @@ from trainer.config.algorithm_config import exploration_spec, normalization_sett
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping
-from trainer.env_runners.messages import ModuleWeights, PolicySnapshot
+from trainer.env_runners.messages import ModuleWeights, PolicySnapshot, Rounds
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.errors import (
     ActorDiedError,
@@ -745,13 +745,15 @@ class Algorithm(Checkpointable, abc.ABC):
             return self.sample_env_steps(num_steps)
         return self._sampled(num_steps, by_agent=True)
 
-    def _sampled(self, num_steps: int, *, by_agent: bool) -> GroupSample:
+    def _sampled(
+        self, num_steps: int, *, by_agent: bool, rounds: Rounds | None = None
+    ) -> GroupSample:
         """What the runners played of so many steps, counted, and as it is to be learnt from."""
         result, timestep = self._iteration, self.counters.num_env_steps_sampled
         group, is_whole = self.env_runner_group, self.config.batch_mode == "complete_episodes"
         ask = group.sample_agent_steps if by_agent else group.sample_env_steps
         with result.time("env_runner_sampling_timer"):
-            sample = ask(num_steps, whole_episodes=is_whole, timestep=timestep)
+            sample = ask(num_steps, whole_episodes=is_whole, timestep=timestep, rounds=rounds)
         self._evaluations.look_after()
         self.counters.played += sample.counts
         result.played += sample.counts
@@ -926,8 +928,11 @@ class Algorithm(Checkpointable, abc.ABC):
                 learner.set_weights(dict(state))
             self.send_policy()
 
-    def _weights(self) -> Weights:
-        """The newest weights, as runners take them: only what they act with, if that will do."""
+    def _weights(self, timestep: int | None = None) -> Weights:
+        """The newest weights, as runners take them: only what they act with, if that will do.
+
+        They are of that many env steps of the run; None is all that were counted.
+        """
         is_small = self.env_runner_group.takes_inference_only
         modules = {
             id_: ModuleWeights(
@@ -939,21 +944,25 @@ class Algorithm(Checkpointable, abc.ABC):
         }
         return Weights(
             ByModule(modules),
-            timestep=self.counters.num_env_steps_sampled,
+            timestep=self.counters.num_env_steps_sampled if timestep is None else timestep,
             connectors=self.env_runner_group.connector_state(),
         )
 
-    def newest_policy(self) -> PolicySnapshot:
-        """How the modules act now, whichever of them there are."""
-        return PolicySnapshot(self._weights(), self.learners.map(_normalization_of))
+    def newest_policy(self, *, timestep: int | None = None) -> PolicySnapshot:
+        """How the modules act now, whichever of them there are; after so many env steps."""
+        return PolicySnapshot(self._weights(timestep), self.learners.map(_normalization_of))
 
     def policy_to_evaluate(self) -> PolicySnapshot:
         """How the modules act in an evaluation that begins now."""
         return dataclasses.replace(self.newest_policy(), table=self._modules.in_evaluation())
 
-    def send_policy(self) -> None:
-        """Lets the training runners act with the newest policy, or as `sample_ahead` says."""
-        self.env_runner_group.act_with(self._ahead.acting or self.newest_policy())
+    def send_policy(self, *, timestep: int | None = None) -> None:
+        """Lets the training runners act with the newest policy, or as `sample_ahead` says.
+
+        It was made after so many env steps of the run; None is after all of them.
+        """
+        newest = self._ahead.acting or self.newest_policy(timestep=timestep)
+        self.env_runner_group.act_with(newest)
 
     def _send_policy_if_others_set_weights(self) -> None:
         """For weights that were given to the learner or the module, which send no event."""

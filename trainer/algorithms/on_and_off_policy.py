@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from checkpoints import HasState
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.off_policy_section import OffPolicyTrainingSection
+from trainer.algorithms.stretch import Stretch, StretchError
 from trainer.algorithms.training_iteration import IterationResult, batch_listener
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, Rule
-from trainer.errors import ReplayError
+from trainer.errors import AlgorithmStoppedError, ModuleError, ReplayError
 from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
+from trainer.metrics import ResultDict
 from trainer.modules import ByModule, component_of
 from trainer.modules.by_module import kept_over
-from trainer.replay import ReplayBuffer, make_replay_buffer
+from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer, make_replay_buffer
 from trainer.runner_group import GroupSample
 from trainer.types import ModuleId, State
 from trainer_toolkit.trees import same
@@ -145,6 +146,11 @@ class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
     )
 
     @property
+    def num_steps_of_round(self) -> int:
+        """Env steps that are sampled in a round, by all env slots together."""
+        return self.get_rollout_fragment_length() * self.num_env_slots
+
+    @property
     def max_n_step(self) -> int:
         """The longest transition, in env steps."""
         steps = self.n_step
@@ -162,36 +168,18 @@ class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
 _LOGGER = logging.getLogger(__name__)
 _BUFFER: Final = "replay_buffer"
 
-
-@dataclass(frozen=True)
-class _Round:
-    """What a config says of a round.
-
-    Attributes:
-        config: itself.
-        num_steps: sampled in a round, by all env slots together.
-        num_steps_before_learning: sampled before the first update, ≥ 1.
-        count_steps_by, training_intensity, train_batch_size: the settings of these names.
-    """
-
-    config: OffPolicyConfig
-    num_steps: int
-    num_steps_before_learning: int
-    count_steps_by: str
-    training_intensity: float | None
-    train_batch_size: int
-
-    @classmethod
-    def of(cls, config: OffPolicyConfig) -> _Round:
-        """What this config says."""
-        return cls(
-            config,
-            config.get_rollout_fragment_length() * config.num_env_slots,
-            max(1, config.num_steps_sampled_before_learning_starts),
-            config.count_steps_by,
-            config.training_intensity,
-            config.train_batch_size,
-        )
+_LONGEST_STRETCH: Final = 256
+"""Rounds; longer ones gain nothing, and an error is told when the stretch is made again."""
+_LISTENERS: Final = (
+    *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"),
+    *("on_postprocess_trajectory", "on_sample_end", "on_learn_on_batch"),
+)
+"""Events of single rounds: chunks, and metrics that are logged in requests, would be others."""
+_OF_ROUNDS: Final = (
+    *("training_step", "sample_steps", "sample_env_steps", "learn_from_replay"),
+    *("chunks_of", "trained", "is_trained", "send_policy", "apply_normalization"),
+)
+"""What a class of the user's may have changed of a round."""
 
 
 class OffPolicyAlgorithm(Algorithm):
@@ -204,8 +192,7 @@ class OffPolicyAlgorithm(Algorithm):
     config: OffPolicyConfig
     learners: LearnerGroup[ReplayLearner]
     replay_buffers: ByModule[ReplayBuffer]
-    # What the config says of a round: read once, for a round may take less than a millisecond.
-    _round: _Round | None = None
+    _makes_single_rounds = False
 
     _by_module: ClassVar[tuple[str, ...]] = (*Algorithm._by_module, "replay_buffers")
 
@@ -231,20 +218,22 @@ class OffPolicyAlgorithm(Algorithm):
     # ---- training
 
     def training_step(self) -> None:
-        """One round."""
-        if self._round is None or self._round.config is not self.config:
-            self._round = _Round.of(self.config)
-        sample = self.sample_steps(self._round.num_steps)
+        """One round, or as many as can be made in one stretch."""
+        num_rounds = self._num_rounds_at_once()
+        if num_rounds > 1:
+            self._make_stretch(num_rounds)
+            return
+        config = self.config
+        sample = self.sample_steps(config.num_steps_of_round)
         with self._iteration.time("replay_buffer_add_timer"):
             for id_, chunks in self.chunks_of(sample).items():
                 clipped = self.normalizations[id_].with_clipped_rewards(chunks)
                 self.replay_buffers[id_].add(clipped)
-        if self._can_learn(self._round):
-            num_steps = sample.counts.num_steps(self._round.count_steps_by)
-            self.learn_from_replay(
-                self._num_updates_due(self._round, num_steps),
-                num_new_env_steps=sample.num_env_steps,
-            )
+        num_updates = self._num_updates_due(
+            self.counters.played.num_steps(config.count_steps_by),
+            sample.counts.num_steps(config.count_steps_by),
+        )
+        self.learn_from_replay(num_updates, num_new_env_steps=sample.num_env_steps)
 
     def learn_from_replay(self, num_updates: int, *, num_new_env_steps: int = 0) -> None:
         """Makes updates and hands the new weights to the runners.
@@ -270,25 +259,123 @@ class OffPolicyAlgorithm(Algorithm):
         with result.time("synch_weights"):
             self.send_policy()
 
-    def _can_learn(self, round_: _Round) -> bool:
-        """Whether enough was sampled, and enough of it is stored.
+    def _num_updates_due(self, num_sampled: int, num_new: int) -> int:
+        """Updates that a round pays for; what is left over is carried on.
 
-        The second matters after a restore without the buffer: learning on from the first few fresh
-        steps would spoil what was learnt.
+        None before enough was sampled, and enough of it is stored: after a restore without the
+        buffer, learning on from the first few fresh steps would spoil what was learnt.
+
+        Args:
+            num_sampled: steps of the whole run, this round included.
+            num_new: steps of this round.
         """
-        needed = round_.num_steps_before_learning
-        return self.counters.played.num_steps(round_.count_steps_by) >= needed and any(
-            len(buffer) >= min(needed, buffer.capacity) for buffer in self.replay_buffers.values()
+        config, counters = self.config, self.counters
+        needed = max(1, config.num_steps_sampled_before_learning_starts)
+        buffers = self.replay_buffers.values()
+        if num_sampled < needed or not any(
+            len(buffer) >= min(needed, buffer.capacity) for buffer in buffers
+        ):
+            return 0
+        if config.training_intensity is None:
+            return 1
+        owed = counters.num_rows_owed + config.training_intensity * num_new
+        num_updates, counters.num_rows_owed = divmod(owed, config.train_batch_size)
+        return int(num_updates)
+
+    # ---- stretches
+
+    def _train(self) -> ResultDict:
+        try:
+            return super()._train()
+        except StretchError as error:
+            failure = error.__cause__
+        # The iteration was undone. In single rounds the same comes again, and is told as whoever
+        # failed tells it: with the request of its round, the repair of its runner …
+        self._makes_single_rounds = True
+        try:
+            result = super()._train()
+        finally:
+            self._makes_single_rounds = False
+        _LOGGER.warning(
+            "Something failed in this iteration that did not fail when the iteration was made "
+            "again: an env, most likely, that does not follow from its seed and actions alone.",
+            exc_info=failure,
+        )
+        return result
+
+    def _num_rounds_at_once(self) -> int:
+        """How many rounds the next request may be for; 1 where somebody looks at single ones."""
+        config = self.config
+        wanted = config.min_sample_timesteps_per_iteration or 0
+        left = wanted - self._iteration.played.num_steps(config.count_steps_by)
+        num_steps = config.num_steps_of_round
+        num_rounds = min(-(-left // num_steps), _LONGEST_STRETCH)
+        if num_rounds < 2 or self._makes_single_rounds or not self._can_make_stretches():
+            return 1
+        return min(num_rounds, self.replay_buffers.only.capacity // num_steps)
+
+    def _can_make_stretches(self) -> bool:
+        kind, ids = type(self), self.module_specs.ids
+        if any(getattr(kind, name) is not getattr(OffPolicyAlgorithm, name) for name in _OF_ROUNDS):
+            return False
+        if len(ids) > 1 or not self.env_runner_group.can_play_in_rounds:
+            return False
+        buffer, trained = self.replay_buffers.only, self._modules.now.trained
+        return (
+            type(buffer) in (ReplayBuffer, PrioritizedReplayBuffer)
+            and buffer.num_added > 0
+            and not callable(trained)
+            and self.is_trained(ids[0])
+            and not self.normalizations.only.has_effect
+            and self.explorations.only.ignores_samples
+            and self.config.batch_mode == "truncate_episodes"
+            and not any(map(self.callbacks.listens_to, _LISTENERS))
         )
 
-    def _num_updates_due(self, round_: _Round, num_steps: int) -> int:
-        """Updates that the steps of this round pay for; what is left over is carried on."""
-        if round_.training_intensity is None:
-            return 1
-        counters = self.counters
-        owed = counters.num_rows_owed + round_.training_intensity * num_steps
-        num_updates, counters.num_rows_owed = divmod(owed, round_.train_batch_size)
-        return int(num_updates)
+    def _make_stretch(self, num_rounds: int) -> None:
+        """Makes many rounds in one request; see `trainer.algorithms.stretch`."""
+        config, counters, result = self.config, self.counters, self._iteration
+        timestep, num_steps = counters.num_env_steps_sampled, config.num_steps_of_round
+        id_, buffer = self.module_specs.only_id, self.replay_buffers.only
+        with buffer.writing(num_rounds * num_steps) as writer:
+            stretch = Stretch(
+                learner=self.learners[id_],
+                writer=writer,
+                buffer=buffer,
+                result=result,
+                steps_per_slot=config.get_rollout_fragment_length(),
+                num_slots=config.num_env_slots,
+                num_sampled=timestep,
+                num_updates_due=self._num_updates_due,
+                look_after=self._look_after,
+            )
+            try:
+                sample = self._sampled(num_rounds * num_steps, by_agent=False, rounds=stretch)
+                writer.check(sample.episodes)
+            except AlgorithmStoppedError:
+                raise
+            except Exception as error:
+                # Of wrong numbers single rounds say where they came from.
+                if error is stretch.failed_to_learn and not isinstance(error, ModuleError):
+                    raise
+                raise StretchError from error
+        self.explorations.only.strategy.last_timestep = counters.num_env_steps_sampled - num_steps
+        result.num_training_steps += num_rounds - 1
+        counters.num_training_steps += num_rounds - 1
+        if stretch.make_metrics is not None:
+            num_rows = stretch.num_updates * config.train_batch_size
+            result.add_update(
+                {id_: stretch.make_metrics()},
+                num_env_steps=num_rows,
+                num_agent_steps=num_rows,
+                num_rows={id_: num_rows},
+            )
+            with result.time("synch_weights"):
+                self.send_policy(timestep=stretch.num_sampled_at_update)
+
+    def _look_after(self) -> None:
+        self._refuse_if_stopped("train")
+        self._evaluations.look_after()
 
     def add_to_result(self, result: IterationResult) -> None:
         """Adds what the replay buffer holds."""

@@ -528,20 +528,22 @@ class RunClock:
 
 
 class Timing:
-    """A block whose seconds are added to a timer; a generator costs more than what some time."""
+    """A block whose seconds are added to a timer, without those of timed blocks inside of it."""
 
-    __slots__ = ("_name", "_started_at", "_timers")
+    __slots__ = ("_elsewhere", "_name", "_started_at", "_timers")
 
     def __init__(self, timers: dict[str, float], name: str) -> None:
         """Not begun; `timers` are seconds by name."""
         self._timers, self._name = timers, name
 
     def __enter__(self) -> None:
+        self._elsewhere = sum(self._timers.values())
         self._started_at = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         elapsed_s = time.perf_counter() - self._started_at
-        self._timers[self._name] = self._timers.get(self._name, 0.0) + elapsed_s
+        inside_s = sum(self._timers.values()) - self._elsewhere
+        self._timers[self._name] = self._timers.get(self._name, 0.0) + elapsed_s - inside_s
 
 
 class IterationResult:
@@ -577,19 +579,19 @@ class IterationResult:
         *,
         num_env_steps: int,
         num_agent_steps: int,
+        num_rows: Mapping[ModuleId, int] | None = None,
     ) -> None:
-        """Counts an update, and keeps its metrics; those of a module's last update are shown.
+        """Counts updates, and keeps the metrics of the last; those of a module's last are shown.
 
         Args:
             metrics: by module, of those that were updated.
-            num_env_steps: env steps that it was made from; none are counted if no module learnt.
-            num_agent_steps: agent steps that it was made from.
+            num_env_steps: env steps that were learnt from; none are counted if no module learnt.
+            num_agent_steps: agent steps that were learnt from.
+            num_rows: rows by module; None is as the metrics say, of a single call of a learner.
         """
-        counts = UpdateCounts(
-            num_env_steps if metrics else 0,
-            num_agent_steps,
-            {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()},
-        )
+        if num_rows is None:
+            num_rows = {id_: own.get("num_module_steps_trained", 0) for id_, own in metrics.items()}
+        counts = UpdateCounts(num_env_steps if metrics else 0, num_agent_steps, num_rows)
         self.trained += counts
         self._counters.trained += (
             counts if self._has_several else UpdateCounts(counts.num_env_steps)

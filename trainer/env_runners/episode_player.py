@@ -31,6 +31,7 @@ from trainer.env_runners.messages import (
     Assignment,
     EnvRunnerSpec,
     PlayTimes,
+    Rounds,
     RunnerParts,
     SampleRequest,
     SlotPosition,
@@ -41,7 +42,7 @@ from trainer.env_runners.trajectories import TRAJECTORY_EVENT, note_rewrites_of,
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.single_agent_episode import ActingRequest
 from trainer.metrics import EpisodeRecord
-from trainer.modules import ByModule
+from trainer.modules import ByModule, RLModule
 from trainer.runtime.engine import Signals
 from trainer.seeding import EnvSeeds, Role, evaluation_index, training_index
 from trainer.types import ModuleId
@@ -177,20 +178,56 @@ class EndlessEpisodes:
         )
 
 
+# ---- rounds
+
+
+class RoundsInTurn:
+    """Says when a round of a request is over, and what was played in it."""
+
+    def __init__(self, rounds: Rounds, slots: Sequence[EnvSlot]) -> None:
+        """The first one begins."""
+        self._rounds, self._slots = rounds, slots
+        self._steps_left = rounds.steps_per_slot
+        self._num_ended = [0] * len(slots)  # of which earlier rounds have heard
+
+    def is_over_after_step(self) -> bool:
+        """Counts a step of every slot; whether it was the last one of a round."""
+        self._steps_left -= 1
+        return self._steps_left == 0
+
+    def end(self, samples: Sequence[Sequence[Any]], module: RLModule) -> int:
+        """Ends the round; see `Rounds.end_round`.
+
+        Args:
+            samples: the episodes of the request that have ended, by slot.
+            module: what acts.
+        """
+        played: list[Any] = []
+        for slot, ended in zip(self._slots, samples, strict=True):
+            played += ended[self._num_ended[slot.index] :]
+            self._num_ended[slot.index] = len(ended)
+            if slot.episode is not None:
+                played.append(slot.episode)
+        self._steps_left = self._rounds.steps_per_slot
+        return self._rounds.end_round(played, module)
+
+
 # ---- finished records
 
 
 class FinishedRecords:
-    """Records ordered by slot, then time.
+    """Records ordered by round, then slot, then time; a request without rounds is one round.
 
-    So windows over episodes hold the same ones however slots are spread over runners.
+    So windows over episodes hold the same ones however slots are spread over runners, and however
+    many rounds are asked for at once.
     """
 
     def __init__(self) -> None:
         self._records: list[EpisodeRecord] = []
         self._numbers: list[int] = []
-        self._slots: list[int] = []
+        self._slots: list[tuple[int, int]] = []  # of each the round and the slot
         self._new: list[EpisodeRecord] = []
+        self._num_rounds = 0
         self._is_ordered = True
 
     def __len__(self) -> int:
@@ -210,14 +247,18 @@ class FinishedRecords:
 
     def add(self, slot_index: int, number: int, record: EpisodeRecord) -> None:
         """Adds the newest episode of a slot."""
-        self._slots.append(slot_index)
+        self._slots.append((self._num_rounds, slot_index))
         self._records.append(record)
         self._numbers.append(number)
         self._new.append(record)
         self._is_ordered = False
 
+    def end_round(self) -> None:
+        """What is added from now on comes after what there is."""
+        self._num_rounds += 1
+
     def _put_in_order(self) -> None:
-        """Orders by slot; those of one slot stay in order of time."""
+        """Orders by round and slot; those of one slot stay in order of time."""
         if self._is_ordered:
             return
         order = sorted(range(len(self._slots)), key=self._slots.__getitem__)
@@ -456,6 +497,7 @@ class EpisodePlayer(abc.ABC):
         waiting = deque(request.assignments)
         active = self._take_up(self.slots, waiting)
         watch = EndlessEpisodes.of(self._spec, request)
+        rounds = None if request.rounds is None else RoundsInTurn(request.rounds, self.slots)
         clock = time.perf_counter
         while active:
             begun = clock()
@@ -470,6 +512,11 @@ class EpisodePlayer(abc.ABC):
             self._stepping_s += clock() - acted
             if needs_attention or self._listens_to_steps:
                 active = self._after_step(active, waiting, samples)
+            if rounds is not None and rounds.is_over_after_step():
+                acting = ActingRequest(rounds.end(samples, self._runner.module), explore)
+                self.finished.end_round()
+                for policy in self.policies.values():
+                    policy.refresh()
             if watch is not None and watch.look(active, num_ended=len(self.finished)):
                 self._give_up_episodes()  # those that have ended are handed out
                 break

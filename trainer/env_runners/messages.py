@@ -455,6 +455,28 @@ class Assignment:
         return counts and not self.whole_episodes and self.ticket is None
 
 
+class Rounds(Protocol):
+    """What happens between the rounds of a request to the runner of the main process.
+
+    Attributes:
+        steps_per_slot: env steps of a round, in each slot.
+    """
+
+    steps_per_slot: int
+
+    def end_round(self, played: Sequence[SingleAgentEpisode], module: RLModule) -> int:
+        """Takes what was played, and gives the module the weights of the next round.
+
+        Args:
+            played: episodes that may have made steps in this round, by slot, then time; growing
+                ones as they are, with lists for columns.
+            module: what acts.
+
+        Returns:
+            the `timestep` of the next round.
+        """
+
+
 @dataclass(frozen=True)
 class SampleRequest:
     """One request to one runner.
@@ -469,6 +491,8 @@ class SampleRequest:
         steps_per_chunk: play the assignments in chunks of so many env steps over all slots, least
             and most, one after the other until the main process tells it to end.
         returns_episodes: hand the episodes out; without, their records alone.
+        rounds: the main process learns in between, after as many steps of each slot; None plays
+            without a break.
     """
 
     assignments: tuple[Assignment, ...]
@@ -478,6 +502,7 @@ class SampleRequest:
     timestep: int = 0
     steps_per_chunk: Annotated[tuple[int, int] | None, NOT_KEPT] = None
     returns_episodes: bool = True
+    rounds: Annotated[Rounds | None, NOT_KEPT] = None
 
 
 @dataclass(frozen=True)

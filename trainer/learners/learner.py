@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -498,34 +498,6 @@ class ReplayUpdate:
     metrics: Callable[[], dict[str, Any]]
 
 
-class UpdateMetrics(Mapping[str, Any]):
-    """The metrics of an update; those that take time are computed when one of them is read.
-
-    An iteration of short rounds makes hundreds of updates and shows the last one.
-    """
-
-    def __init__(self, known: Mapping[str, Any], update: ReplayUpdate) -> None:
-        """Computes nothing: `known` metrics cost nothing, and `update` makes the others."""
-        self._known = known
-        self._update = update
-        self._all: dict[str, Any] | None = None
-
-    def _computed(self) -> dict[str, Any]:
-        if self._all is None:
-            errors = {"td_error_mean": float(np.abs(self._update.td_errors).mean())}
-            self._all = {**self._update.metrics(), **errors, **self._known}
-        return self._all
-
-    def __getitem__(self, key: str) -> Any:
-        return self._known[key] if key in self._known else self._computed()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._computed())
-
-    def __len__(self) -> int:
-        return len(self._computed())
-
-
 class ReplayLearner(Learner, ABC):
     """Learns from transitions that any earlier weights have played.
 
@@ -599,7 +571,7 @@ class ReplayLearner(Learner, ABC):
         num_env_steps_sampled_lifetime: int,
         num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> Callable[[], dict[str, Any]]:
         """Learns from a buffer, and tells it how wrong the values were.
 
         Args:
@@ -613,8 +585,9 @@ class ReplayLearner(Learner, ABC):
                 of its own.
 
         Returns:
-            Metrics of the last update by their key under `learners/{module_id}`, computed when the
-            first one is read. Those of `on_batch` are under `custom_metrics`.
+            What makes the metrics of the last update, by their key under `learners/{module_id}`;
+            of many rounds only the last one is asked. Those of `on_batch` are under
+            `custom_metrics`.
 
         Raises:
             ModuleError: a loss or gradient was not finite.
@@ -655,7 +628,12 @@ class ReplayLearner(Learner, ABC):
             "num_module_steps_trained": num_updates * settings.train_batch_size,
             "num_trainable_parameters": self.module.num_parameters,
         }
-        return UpdateMetrics(known, update)
+
+        def make_metrics() -> dict[str, Any]:
+            errors = {"td_error_mean": float(np.abs(update.td_errors).mean())}
+            return {**update.metrics(), **errors, **known}
+
+        return make_metrics
 
     def _update_targets(self, num_env_steps: int) -> None:
         self.follow()

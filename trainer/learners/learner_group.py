@@ -66,7 +66,7 @@ class LearnerGroup(ByModule[LearnerT]):
     ) -> Metrics:
         """Lets modules learn from their buffers, unless empty; see `ReplayLearner.update_from`."""
         return {
-            id_: self[id_].update_from(buffer, **options)
+            id_: self[id_].update_from(buffer, **options)()
             for id_, buffer in buffers.items()
             if len(buffer)
         }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -17,6 +18,7 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.old_names import OLD_NAMES
 from trainer.replay.batch_buffer import BatchReplayBuffer, PrioritizedBatchReplayBuffer
+from trainer.replay.episode_writer import EpisodeWriter, Running
 from trainer.replay.step_ring import (
     ACTIONS,
     MAX_STEPS,
@@ -206,7 +208,7 @@ class ReplayBuffer(Checkpointable):
         self._templates: dict[str, Any] = {}
         # Of each running episode the position of its newest step here, and how long it was then;
         # the one that waits longest comes first.
-        self._running: dict[str, tuple[int, int]] = {}
+        self._running: Running = {}
 
     @property
     def capacity(self) -> int:
@@ -307,13 +309,31 @@ class ReplayBuffer(Checkpointable):
         rows = self._ring.append(
             columns, lengths=lengths, continues=continues, num_skipped=num_skipped
         )
-        for id_ in list(takewhile(lambda id_: running[id_][0] < oldest, running)):
-            del running[id_]
         self._set_running(running)
         self._on_added(rows)
 
-    def _set_running(self, running: dict[str, tuple[int, int]]) -> None:
-        before = self._running
+    @contextlib.contextmanager
+    def writing(self, num_rows: int) -> Iterator[EpisodeWriter]:
+        """A block in which steps are stored while their episodes grow; see `EpisodeWriter`.
+
+        Args:
+            num_rows: how many, at most the capacity. The buffer holds steps already.
+        """
+        writer = EpisodeWriter(
+            self._ring,
+            self._templates,
+            self._running,
+            num_rows=num_rows,
+            on_added=self._on_added,
+        )
+        yield writer
+        self._set_running(writer.running)
+
+    def _set_running(self, running: Running) -> None:
+        """Takes over the running episodes, but for those whose newest step is overwritten."""
+        oldest, before = self.num_added - self.capacity, self._running
+        for id_ in list(takewhile(lambda id_: running[id_][0] < oldest, running)):
+            del running[id_]
 
         def undo() -> None:
             self._running = before

@@ -384,6 +384,17 @@ class StepRing:
         """See `checkpoints.HasLargeArrays`: rows are read into the columns that they stay in."""
         return self._rooms.make(dtype, shape)
 
+    def remember_rows_to_come(self, num_rows: int, tails: Sequence[int]) -> None:
+        """Keeps what the next rows will overwrite, for those that write them one by one.
+
+        Args:
+            num_rows: at most the capacity.
+            tails: positions of steps that rows to come may follow.
+        """
+        spans = self._spans(max(self.num_added, self.capacity), self.num_added + num_rows)
+        oldest = self.num_added - self.capacity
+        self._remember_rows(spans, [at % self.capacity for at in tails if at >= max(oldest, 0)])
+
     def _remember_rows(self, spans: list[slice], tails: list[int]) -> None:
         """Keeps what is about to be overwritten; rows that hold nothing yet need no copy."""
         if not self._log.is_kept:

@@ -148,6 +148,8 @@ class CrashFiles:
             return ""
         if request is not None and request.steps_per_chunk is not None:
             return ""  # how much it plays depends on the clock
+        if request is not None and request.rounds is not None:
+            return ""  # it is made again, round by round
         try:
             record = {**self._about, **record_of(place, policy, request, why=why)}
             data = encode(record, name="what a runner was asked")

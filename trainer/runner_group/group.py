@@ -166,6 +166,20 @@ class EnvRunnerGroup:
         """Sub-envs of all runners together."""
         return self._records.num_slots
 
+    @property
+    def can_play_in_rounds(self) -> bool:
+        """Whether a request may have `rounds`, with the outcome of as many single requests.
+
+        Where sub-envs are repaired alone, tasks noticed or connectors remembered, that happens
+        between two requests.
+        """
+        records, spec = self._records, self._records.spec
+        return (
+            not (records.is_remote or self.agents or spec.has_vector_env or spec.connectors)
+            and spec.sub_env_tolerance is None
+            and not any(record.first_tasks for record in records)
+        )
+
     # ---- life
 
     def start(self) -> None:

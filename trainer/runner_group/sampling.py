@@ -77,38 +77,9 @@ class GroupSample:
 # ---- what is asked
 
 
-@dataclass(frozen=True)
-class _Shares:
-    """How steps are shared out over the slots: the same for every sample of as many steps.
-
-    Attributes:
-        steps: what was shared out: a number, the unit, and whether episodes are played to the end.
-        by_index: of the runners to which.
-        assignments: by runner number.
-        most_steps: of a slot.
-    """
-
-    steps: tuple[int, str, bool]
-    by_index: Mapping[int, RunnerRecord]
-    assignments: Mapping[int, tuple[Assignment, ...]]
-    most_steps: int
-
-    @classmethod
-    def of(cls, steps: tuple[int, str, bool], by_index: Mapping[int, RunnerRecord]) -> _Shares:
-        """The shares of all slots, in their order."""
-        number, unit, whole_episodes = steps
-        specs = {index: record.spec for index, record in by_index.items()}
-        slots = [
-            Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({unit: share}))
-            for slot, share in enumerate(
-                share_out(number, sum(spec.num_envs for spec in specs.values()))
-            )
-        ]
-        assignments = {
-            index: tuple(slots[spec.first_slot : spec.first_slot + spec.num_envs])
-            for index, spec in specs.items()
-        }
-        return cls(steps, by_index, assignments, max(slot.num_steps or 0 for slot in slots))
+def _of_runner(slots: Sequence[Assignment], record: RunnerRecord) -> tuple[Assignment, ...]:
+    first = record.spec.first_slot
+    return tuple(slots[first : first + record.spec.num_envs])
 
 
 @dataclass(frozen=True)
@@ -151,7 +122,6 @@ class Sampler:
         self._runners = runners
         self._slot_states = slot_states
         self._crash_files = crash_files
-        self._shares: _Shares | None = None
         self._ahead: _Ahead | None = None
         self._has_logged_failure = False
         self._unreported_repair_s = 0.0  # of samples that were dropped
@@ -179,19 +149,20 @@ class Sampler:
             options: of `SampleRequest`.
         """
         is_by_agent = by_agent and self._runners.agreement.agents is not None
-        steps = num_steps, "num_agent_steps" if is_by_agent else "num_env_steps", whole_episodes
-        by_index, shares = self._records.by_index, self._shares
-        if shares is None or shares.steps != steps or shares.by_index is not by_index:
-            shares = self._shares = _Shares.of(steps, by_index)
+        unit = "num_agent_steps" if is_by_agent else "num_env_steps"
+        shares = share_out(num_steps, self._records.num_slots)
+        slots = [
+            Assignment(slot, whole_episodes=whole_episodes, **dict[str, Any]({unit: share}))
+            for slot, share in enumerate(shares)
+        ]
         return {
             index: Ask(
                 "sample",
-                (SampleRequest(assignments, **options),),
-                # No episode is shorter than a step.
-                max_new_episodes=shares.most_steps,
+                (SampleRequest(_of_runner(slots, record), **options),),
+                max_new_episodes=shares[0],  # of the most steps: no episode is shorter than one
                 limit=self._runners.limit,
             )
-            for index, assignments in shares.assignments.items()
+            for index, record in self._records.by_index.items()
         }
 
     def _committed(

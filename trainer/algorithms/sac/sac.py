@@ -312,7 +312,7 @@ class SACLearner(ReplayLearner):
         num_env_steps_sampled_lifetime: int,
         num_env_steps_sampled_before: int,
         on_batch: BatchListener | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> Callable[[], dict[str, Any]]:
         self._set_rates(num_env_steps_sampled_before)
         with self._critics.side_by_side:
             return super().update_from(
