@@ -190,6 +190,8 @@ def _form(hint: Any) -> Form:
             functools.partial(from_plain, hint),
         )
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hasattr(origin, "__value__"):  # a name of a type, such as NDArray from NumPy 2.5 on
+        origin = typing.get_origin(origin.__value__)
     if origin is Annotated:
         return _annotated(arguments[0], _said_of(hint))
     if origin in (Union, types.UnionType):

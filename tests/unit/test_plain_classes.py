@@ -1,5 +1,7 @@
 """Data classes as plain data, and back; what is wrong with plain data is named by its place."""
 
+import sys
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any, Literal
@@ -173,3 +175,13 @@ def test_what_two_notes_say_holds_together_and_a_made_default_counts():
     assert to_plain(made(rows=[])) == {"rows": []}
     assert [*check_of(made)({"rows": [], "count": 12})]
     assert from_plain(made, {"rows": []}).count == 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="types get names of their own later")
+def test_a_name_of_a_type_is_as_good_as_the_type():
+    name = typing.TypeAliasType("Numbers", np.ndarray[Any, np.dtype[Any]])
+    one, other = (make_dataclass("Kept", [("numbers", kind)]) for kind in (name, Array))
+    plain = to_plain(one(np.arange(3)))
+    assert list(check_of(one)(plain, "")) == list(check_of(other)(plain, "")) == []
+    assert list(check_of(one)({"numbers": "3"}, "")) == list(check_of(other)({"numbers": "3"}, ""))
+    assert from_plain(one, plain).numbers.tolist() == [0, 1, 2]
