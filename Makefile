@@ -79,7 +79,7 @@ bench: $(VENV)/.installed  ## compares with the peers that are installed, in one
 	$(RUN)/python -m benchmarks $(BENCH)
 
 # Stamps instead of the folder: a half-finished installation is done again.
-$(VENV)/.installed: pyproject.toml setup.cfg
+$(VENV)/.installed: pyproject.toml setup.cfg setup.py trainer/nn/kernels.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable .

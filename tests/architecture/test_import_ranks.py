@@ -16,6 +16,7 @@ RANKS = {
     0: frozenset(
         {
             "agent_ids",
+            "blas",
             "errors",
             "types",
             "seeding",
@@ -73,6 +74,8 @@ ENGINE_EXCEPTIONS = {
     "trainer.algorithms.building -> trainer.runtime.local_engine": (
         "the one place that chooses the engine of an algorithm's runners"
     ),
+    "trainer.blas -> ctypes": "functions of NumPy's BLAS have no other door",
+    "trainer.nn.kernels -> ctypes": "loads the file in C, which has no Python in it",
     "trainer.cli.seeds -> subprocess": (
         "every seed is a run of the command line of its own, which has its own engine"
     ),

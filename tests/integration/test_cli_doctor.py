@@ -8,6 +8,7 @@ import pytest
 from trainer import PPOConfig
 from trainer.cli import main
 from trainer.cli.doctor import _REQUIREMENT
+from trainer.nn import kernels
 
 
 @pytest.mark.process
@@ -22,6 +23,8 @@ def test_it_says_what_is_installed_and_that_a_runner_works(capsys):
     assert facts["cores"] >= 1
     assert {"torch", "ray", "envpool"} <= facts["extras"].keys()
     assert "test" not in facts["extras"]
+    assert facts["kernels"] == ("in C" if not kernels.why_not() else facts["kernels"])
+    assert kernels.why_not() in facts["kernels"]
 
 
 def test_a_runner_that_does_not_work_is_an_exit_code(capsys, monkeypatch):

@@ -15,6 +15,7 @@ from tests.fingerprints import (
     recorded,
     run_main,
 )
+from trainer.nn import kernels
 
 pytestmark = pytest.mark.process
 
@@ -32,7 +33,11 @@ same_arithmetic = pytest.mark.skipif(
 
 
 @same_arithmetic
-def test_the_recorded_fingerprints_come_out_again():
+@pytest.mark.parametrize("computes", ["kernels", "numpy"])
+def test_the_recorded_fingerprints_come_out_again(computes, monkeypatch):
+    if computes == "kernels" and kernels.why_not():
+        pytest.skip(f"no kernels here: {kernels.why_not()}")
+    monkeypatch.setenv(kernels.SWITCH, "1" if computes == "kernels" else "0")
     found = run_main(["print", *SAMPLE])
     expected = {name: recorded()[name] for name in SAMPLE}
     assert len(found[SAMPLE[0]]) > 30
@@ -42,7 +47,9 @@ def test_the_recorded_fingerprints_come_out_again():
 
 @pytest.mark.slow
 @same_arithmetic
-def test_all_recorded_fingerprints_come_out_again():
+@pytest.mark.parametrize("switch", ["1", "0"])
+def test_all_recorded_fingerprints_come_out_again(switch, monkeypatch):
+    monkeypatch.setenv(kernels.SWITCH, switch)
     found = run_main(["print"])
     assert differences(found, recorded()) == []
     assert broken_promises(found) == []

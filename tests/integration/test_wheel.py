@@ -1,6 +1,7 @@
 """The wheel is built, installed in a clean environment, and trains there."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,10 +20,11 @@ config.training(train_batch_size=64, minibatch_size=32, num_epochs=1)
 with config.build_algo() as algo:
     print(algo.train()["num_env_steps_sampled_lifetime"], trainer.__file__)
 """
+WHY_NOT = "import trainer; from trainer.nn import kernels; print(kernels.why_not())"
 
 
-def ended(*words, folder):
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+def ended(*words, folder, **more):
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | more
     done = subprocess.run(
         [str(word) for word in words], cwd=folder, env=environment, capture_output=True, text=True,
         timeout=600, check=False,
@@ -31,12 +33,17 @@ def ended(*words, folder):
     return done.stdout
 
 
-def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path):
-    source = tmp_path / "source"  # so that nothing is built in the checkout
+PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def built(folder, **environment):
+    """A wheel of this checkout."""
+    source = folder / "source"  # so that nothing is built in the checkout
     source.mkdir()
     names = (
         "pyproject.toml",
         "setup.cfg",
+        "setup.py",
         "README.md",
         "LICENSE",
         "checkpoints",
@@ -45,12 +52,31 @@ def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path):
         "trainer_toolkit",
     )
     for name in names:
-        ended("cp", "-r", ROOT / name, source / name, folder=tmp_path)
-    pip = ("-m", "pip", "--quiet", "--disable-pip-version-check")
-    ended(
-        sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", "dist", source, folder=tmp_path
-    )
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+        ended("cp", "-r", ROOT / name, source / name, folder=folder)
+    for compiled in source.rglob("*.so"):
+        compiled.unlink()
+    building = (sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", "dist", source)
+    ended(*building, folder=folder, **environment)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def installed(wheel, folder):
+    """The Python of a clean environment with the wheel in it."""
+    ended(sys.executable, "-m", "venv", "clean", folder=folder)
+    python = folder / "clean" / "bin" / "python"
+    ended(python, *PIP, "install", wheel, folder=folder)
+    return python
+
+
+def test_without_a_compiler_the_wheel_is_built_and_trains(tmp_path):
+    python = installed(built(tmp_path, CC="false"), tmp_path)
+    assert "not compiled" in ended(python, "-c", WHY_NOT, folder=tmp_path)
+    assert int(ended(python, "-W", "error", "-c", SCRIPT, folder=tmp_path).split()[0]) >= 64
+
+
+def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path):
+    wheel = built(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         files = archive.namelist()
     assert {f"{name}/py.typed" for name in ("callbacks", "checkpoints", "trainer")} <= set(files)
@@ -58,9 +84,9 @@ def test_the_wheel_is_built_installed_elsewhere_and_trains(tmp_path):
     assert {name for name in tops if not name.endswith(".dist-info")} == {
         "callbacks", "checkpoints", "trainer", "trainer_toolkit"
     }  # fmt: skip
-    ended(sys.executable, "-m", "venv", "clean", folder=tmp_path)
-    python = tmp_path / "clean" / "bin" / "python"
-    ended(python, *pip, "install", wheel, folder=tmp_path)
+    python = installed(wheel, tmp_path)
+    if shutil.which("cc"):
+        assert ended(python, "-c", WHY_NOT, folder=tmp_path).strip() == ""
     steps, place = ended(python, "-W", "error", "-c", SCRIPT, folder=tmp_path).split()
     assert int(steps) >= 64
     assert Path(place).is_relative_to(tmp_path / "clean")

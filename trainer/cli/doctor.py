@@ -16,6 +16,7 @@ import numpy as np
 from trainer.algorithms.building import make_engine
 from trainer.algorithms.ppo import PPOConfig
 from trainer.cli.output import print_json, print_text
+from trainer.nn import kernels
 from trainer.runtime.threads import blas_threads
 
 _PACKAGE: Final = "local-trainer"
@@ -55,6 +56,7 @@ def _machine() -> dict[str, Any]:
         "memory": _memory(),
         "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}, "
         f"{f'{threads} threads' if threads else 'whose threads are not ours to limit'}",
+        "kernels": f"NumPy computes: {why}" if (why := kernels.why_not()) else "in C",
     }
 
 

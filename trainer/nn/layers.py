@@ -36,6 +36,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 
 from trainer.errors import ConfigError
+from trainer.nn import kernels
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 
@@ -534,6 +535,17 @@ class DenseLayer:
         else:
             np.matmul(self._kernel, gradient, d_inputs)
 
+    def plan(self, values: Array, gradient: Array) -> kernels.LayerPlan | None:
+        """What the kernels must know of it and of its memory; None if they do not know such.
+
+        A product with a single row is another one in NumPy.
+        """
+        kind = kernels.ACTIVATIONS.get(type(self.activation).__name__)
+        arrays = self.weights, self.weight_gradients, values, gradient
+        if kind is None or self.num_inputs == 1 or not kernels.are_plain(*arrays):
+            return None
+        return kernels.LayerPlan.of(self.num_inputs, self.num_outputs, kind, *arrays)
+
 
 # ---- mlp
 
@@ -563,6 +575,8 @@ class MLP:
         self._caches: list[ActivationCache] = []
         self._outputs: list[Array] = []
         self._inputs: Array = np.empty((0, 0))
+        self._functions = kernels.functions_if(_chains_are_same)
+        self._chain: kernels.Chain | None = None
 
     @staticmethod
     def shapes(
@@ -597,6 +611,8 @@ class MLP:
         if inputs.shape[1] != self._batch_size:
             self._allocate(inputs.shape[1])
         self._inputs = inputs
+        if self._chain is not None and self._chain.forward(inputs):
+            return self._outputs[-1]
         for layer, cache, outputs in zip(self.layers, self._caches, self._outputs, strict=True):
             layer.forward(inputs, out=cache.outputs)
             if layer.activation.needs_inputs:
@@ -617,6 +633,9 @@ class MLP:
         """
         caches = self._caches
         np.copyto(caches[-1].gradient, gradient)
+        chain = self._chain
+        if chain is not None and chain.backward(self._inputs, d_inputs, only_inputs=only_inputs):
+            return
         for index in range(len(caches) - 1, -1, -1):
             layer, cache = self.layers[index], caches[index]
             layer.activation.backward(cache)
@@ -631,7 +650,7 @@ class MLP:
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the workspace for batches of that size."""
-        self._batch_size = -1  # an interrupt may come before all of it is there
+        self._batch_size, self._chain = -1, None  # an interrupt may come before all is there
         self._outputs = [
             columns_with_ones(layer.num_outputs, batch_size, self._dtype) for layer in self.layers
         ]
@@ -639,6 +658,10 @@ class MLP:
             _new_cache(outputs[:-1], needs_inputs=layer.activation.needs_inputs)
             for layer, outputs in zip(self.layers, self._outputs, strict=True)
         ]
+        if self._functions is not None and batch_size > 1:
+            pairs = zip(self.layers, self._outputs, self._caches, strict=True)
+            plans = [layer.plan(outputs, cache.gradient) for layer, outputs, cache in pairs]
+            self._chain = kernels.Chain.of(self._functions, plans)
         self._batch_size = batch_size
 
 
@@ -728,6 +751,8 @@ class ActingForward:
         self._stages: list[_Stage] = []
         self._rows: Array = np.empty((0, 0))
         self._outputs: Array = np.empty((0, 0))
+        self._functions = kernels.functions_if(_chains_are_same)
+        self._chain: kernels.ActingChain | None = None
 
     def __call__(self, rows: Array) -> Array:
         """The outputs of the last layer.
@@ -743,15 +768,18 @@ class ActingForward:
         if num_blocks != self._num_blocks:
             self._allocate(num_blocks)
         self._rows[:count] = rows
-        for inputs, weights, products, activate in self._stages:
-            _multiply_blocks(inputs, weights, products)
-            if activate is not None:
-                activate(products)
+        if self._chain is not None:
+            self._chain.act()
+        else:
+            for inputs, weights, products, activate in self._stages:
+                _multiply_blocks(inputs, weights, products)
+                if activate is not None:
+                    activate(products)
         outputs: Array = self._outputs[:count].copy()
         return outputs
 
     def _allocate(self, num_blocks: int) -> None:
-        self._num_blocks = -1  # an interrupt may come before all of it is there
+        self._num_blocks, self._chain = -1, None  # an interrupt may come before all is there
         self._stages = []
         inputs = _blocks_with_ones(self._layers[0], self._layers[0].num_inputs, num_blocks)
         num_inputs = self._layers[0].num_inputs
@@ -766,6 +794,10 @@ class ActingForward:
             inputs = following
         width = self._layers[-1].num_outputs
         self._outputs = inputs.reshape(-1, width + 1)[:, :width]
+        if self._functions is not None and all(layer.num_outputs > 1 for layer in self._layers):
+            memory = [self._stages[0].inputs, *(stage.inputs for stage in self._stages[1:]), inputs]
+            plans = [layer.plan(*memory[:2]) for layer in self._layers]
+            self._chain = kernels.ActingChain.of(self._functions, plans, memory)
         self._num_blocks = num_blocks
 
 
@@ -773,3 +805,33 @@ def _blocks_with_ones(layer: DenseLayer, features: int, num_blocks: int) -> Arra
     blocks: Array = np.zeros((num_blocks, BLOCK_ROWS, features + 1), layer.weights.dtype)
     blocks[:, :, features] = 1.0
     return blocks
+
+
+# ---- in C
+
+
+@kernels.compared_with_numpy("dense layers")
+def _chains_are_same(functions: Any) -> bool:
+    """Whether a pass in C gives the bits of one in NumPy."""
+    draw = np.random.default_rng(0)
+    for width, activation, batch in ((3, "tanh", 29), (1, "relu", 16), (2, "tanh", 300)):
+        specs = [LayerSpec(70, activation), LayerSpec(9, activation), LayerSpec(width, "linear")]
+        parameters = Parameters(MLP.shapes("net", num_inputs=5, layers=specs))
+        parameters.flat[:] = draw.standard_normal(parameters.num_parameters)
+        inputs = columns_with_ones(5, batch, np.float32)
+        inputs[:-1] = draw.standard_normal((5, batch))
+        gradient = draw.standard_normal((width, batch)).astype(np.float32)
+        found = []
+        for chosen in (None, functions):
+            gradients, d_inputs = parameters.zeros_like(), np.empty((5, batch), np.float32)
+            network = MLP(parameters, gradients, name="net", layers=specs)
+            acting = ActingForward(network.layers)
+            network._functions = acting._functions = chosen
+            outputs = [network.forward(inputs).copy(), acting(inputs[:-1].T)]
+            network.backward(gradient, d_inputs=d_inputs)
+            outputs += [gradients.flat, d_inputs.copy()]
+            network.backward(gradient, d_inputs=d_inputs, only_inputs=True)
+            found.append([array.tobytes() for array in (*outputs, d_inputs)])
+        if found[0] != found[1]:
+            return False
+    return True

@@ -21,6 +21,7 @@ import numpy as np
 
 from checkpoints import state_array
 from trainer.errors import ConfigError, ModuleError
+from trainer.nn import kernels
 from trainer.types import Array, State
 
 # ---- parameters
@@ -253,6 +254,8 @@ class Adam:
         self._second_moment = parameters.zeros_like()
         self._num_steps = 0
         self._scratch: Array = np.empty_like(parameters.flat)
+        self._functions = kernels.functions_if(_steps_are_same)
+        self._plan: kernels.Optimizer | None = None
 
     @property
     def num_steps(self) -> int:
@@ -271,12 +274,38 @@ class Adam:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
         self._num_steps += 1
-        size = self._parameters.flat.size
-        for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
-            part = slice(start, min(start + _ADAM_BLOCK, size))
-            self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
+        plan = self._plan_for(lr if isinstance(lr, np.ndarray) else None)
+        if plan is not None:
+            plan.step(*self._factors(1.0 if isinstance(lr, np.ndarray) else lr))
+        else:
+            size = self._parameters.flat.size
+            for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
+                part = slice(start, min(start + _ADAM_BLOCK, size))
+                self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
         if self._num_steps % _FLUSH_EVERY == 0:
             self._flush_moments()
+
+    def _factors(self, lr: float) -> tuple[float, float, float, float]:
+        """1 - β₁, 1 - β₂, what is added to the root of v, and the factor of the quotient."""
+        beta_1, beta_2 = self._betas
+        correction_1 = 1.0 - beta_1**self._num_steps
+        correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)
+        factor = lr * correction_2 / correction_1
+        return 1.0 - beta_1, 1.0 - beta_2, self._epsilon * correction_2, factor
+
+    def _plan_for(self, rates: Array | None) -> kernels.Optimizer | None:
+        """What computes a step in C; None if NumPy is to."""
+        if self._functions is None:
+            return None
+        if self._plan is None or self._plan.rates is not rates:
+            vectors = [
+                *(self._parameters.flat, self._gradients.flat),
+                *(self._first_moment.flat, self._second_moment.flat, self._scratch),
+            ]
+            if not kernels.are_plain(*vectors, *([] if rates is None else [rates])):
+                return None
+            self._plan = kernels.Optimizer(self._functions, *vectors, rates=rates)
+        return self._plan
 
     def _flush_moments(self) -> None:
         """Moments that are next to nothing become 0.
@@ -290,26 +319,24 @@ class Adam:
 
     def _step_part(self, part: slice, lr: float | Array) -> None:
         """One part of the flat vectors; every number has an operation of its own."""
-        beta_1, beta_2 = self._betas
+        decay_1, decay_2, epsilon, _ = self._factors(1.0)
         gradient, scratch = self._gradients.flat[part], self._scratch[part]
         first, second = self._first_moment.flat[part], self._second_moment.flat[part]
         parameters = self._parameters.flat[part]
         np.subtract(gradient, first, scratch)
-        np.multiply(scratch, 1.0 - beta_1, scratch)
+        np.multiply(scratch, decay_1, scratch)
         np.add(first, scratch, first)
         np.multiply(gradient, gradient, scratch)
         np.subtract(scratch, second, scratch)
-        np.multiply(scratch, 1.0 - beta_2, scratch)
+        np.multiply(scratch, decay_2, scratch)
         np.add(second, scratch, second)
-        correction_1 = 1.0 - beta_1**self._num_steps
-        correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)
         np.sqrt(second, scratch)
-        np.add(scratch, self._epsilon * correction_2, scratch)
+        np.add(scratch, epsilon, scratch)
         np.divide(first, scratch, scratch)
         if isinstance(lr, np.ndarray):
             np.multiply(scratch, lr, scratch)
             lr = 1.0
-        np.multiply(scratch, lr * correction_2 / correction_1, scratch)
+        np.multiply(scratch, self._factors(lr)[-1], scratch)
         np.subtract(parameters, scratch, parameters)
 
     def get_state(self) -> State:
@@ -384,12 +411,19 @@ class GradientClipping:
         self._mode = mode
         self._parts = parts
         self._squares = gradients.zeros_like()
+        self._plan: kernels.Optimizer | None = None
+        functions, flat = kernels.functions_if(_steps_are_same), gradients.flat
+        if functions is not None and kernels.are_plain(flat):
+            squares = self._squares.flat
+            self._plan = kernels.Optimizer(functions, flat, flat, flat, flat, squares)
 
     def global_norm(self) -> float:
         """The L2 norm of the whole gradient; inf or nan if a number in it is.
 
         NumPy's pairwise sum, not a BLAS dot product, whose bits depend on the number of threads.
         """
+        if self._plan is not None:
+            return math.sqrt(self._plan.squares())
         squares = self._squares.flat
         np.multiply(self._gradients.flat, self._gradients.flat, squares)
         return math.sqrt(np.add.reduce(squares))
@@ -411,6 +445,33 @@ class GradientClipping:
                 norm = math.sqrt(np.add.reduce(self._squares.flat[part]))
                 if norm > self._limit:
                     np.multiply(gradient[part], self._limit / norm, gradient[part])
+
+
+@kernels.compared_with_numpy("steps of Adam")
+def _steps_are_same(functions: Any) -> bool:
+    """Whether steps in C, and norms, have the bits of those in NumPy."""
+    draw = np.random.default_rng(0)
+    for size in (5, 100, 1003):
+        values, first = draw.standard_normal((2, size)).astype(np.float32)
+        rates = None if size == 100 else np.abs(first)
+        found = []
+        for chosen in (None, functions):
+            parameters, gradients = Parameters({"all": (size,)}), Parameters({"all": (size,)})
+            parameters.flat[:], gradients.flat[:] = first, values
+            clipping = GradientClipping(gradients, limit=None)
+            clipping._plan = chosen and kernels.Optimizer(
+                functions, *[gradients.flat] * 4, clipping._squares.flat
+            )
+            adam = Adam(parameters, gradients)
+            adam._functions = chosen
+            for lr in (1e-3, 3e-2):
+                adam.step(lr=lr if rates is None else rates)
+            norm = clipping.global_norm()
+            vectors = parameters.flat, adam._first_moment.flat, adam._second_moment.flat
+            found.append((norm, *(vector.tobytes() for vector in vectors)))
+        if found[0] != found[1]:
+            return False
+    return True
 
 
 # ---- schedules

@@ -20,6 +20,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 
+from trainer.blas import blas_functions
 from trainer.errors import TrainerError
 from trainer_toolkit.interrupts import signals_deferred
 
@@ -233,32 +234,20 @@ def _refused(call: str, thread: threading.Thread, doing: str) -> TrainerError:
 # computed with the same number. Small matrices are faster so, too. NumPy offers no function for
 # that; its BLAS does, found here by the names that the common builds give it.
 
-_PREFIXES = ("scipy_openblas_", "openblas_")
-_SUFFIXES = ("64_", "", "_64", "64")
-
 
 @functools.cache
 def _thread_functions() -> tuple[Callable[[], int], Callable[[int], object]] | None:
     """The getter and setter of BLAS' number of threads; None for a BLAS that we do not know."""
-    # The extension module is linked against BLAS: a look-up in it searches its libraries, too.
-    multiarray = getattr(np, "_core", None) or np.core
-    try:
-        library = ctypes.CDLL(multiarray._multiarray_umath.__file__)
-    except OSError as error:
-        _LOGGER.info("BLAS cannot be reached, its number of threads stays as it is: %s", error)
+    found = blas_functions("openblas_get_num_threads", "openblas_set_num_threads")
+    if found is None:
+        _LOGGER.info(
+            "This NumPy uses a BLAS other than OpenBLAS: its number of threads stays as it is."
+        )
         return None
-    for prefix in _PREFIXES:
-        for suffix in _SUFFIXES:
-            getter = getattr(library, f"{prefix}get_num_threads{suffix}", None)
-            setter = getattr(library, f"{prefix}set_num_threads{suffix}", None)
-            if getter is not None and setter is not None:
-                getter.restype, getter.argtypes = ctypes.c_int, []
-                setter.restype, setter.argtypes = None, [ctypes.c_int]
-                return getter, setter
-    _LOGGER.info(
-        "This NumPy uses a BLAS other than OpenBLAS: its number of threads stays as it is."
-    )
-    return None
+    getter, setter = found.functions
+    getter.restype, getter.argtypes = ctypes.c_int, []
+    setter.restype, setter.argtypes = None, [ctypes.c_int]
+    return getter, setter
 
 
 def blas_threads() -> int | None:

@@ -1,0 +1,232 @@
+"""Kernels in C give the bits of NumPy, and are left alone where they would not."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.nn import Parameters, kernels
+from trainer.nn.layers import MLP, ActingForward, LayerSpec, columns_with_ones
+from trainer.nn.optimizers import Adam, GradientClipping
+
+there = pytest.mark.skipif(bool(kernels.why_not()), reason=f"no kernels: {kernels.why_not()}")
+
+
+def network(widths, activation, *, num_inputs=4, in_c=True, dtype=np.float32):
+    """A network with the same weights each time, and its gradients."""
+    specs = [LayerSpec(width, activation) for width in widths[:-1]]
+    specs.append(LayerSpec(widths[-1], "linear"))
+    shapes = MLP.shapes("net", num_inputs=num_inputs, layers=specs)
+    parameters = Parameters(shapes, dtype=dtype)
+    gradients = parameters.zeros_like()
+    parameters.flat[:] = np.random.default_rng(1).standard_normal(parameters.num_parameters)
+    net = MLP(parameters, gradients, name="net", layers=specs)
+    if not in_c:
+        net._functions = None
+    return net, gradients
+
+
+def batch_of(size, num_inputs=4, dtype=np.float32):
+    inputs = columns_with_ones(num_inputs, size, dtype)
+    inputs[:-1] = np.random.default_rng(2).standard_normal((num_inputs, size))
+    return inputs
+
+
+def passes(net, gradients, sizes, width):
+    """All that passes with batches of these sizes give."""
+    found = []
+    for size in sizes:
+        inputs, d_inputs = batch_of(size), np.empty((4, size), np.float32)
+        found.append(net.forward(inputs).tobytes())
+        gradient = np.random.default_rng(3).standard_normal((width, size)).astype(np.float32)
+        net.backward(gradient, d_inputs=d_inputs)
+        found += [gradients.flat.tobytes(), d_inputs.tobytes()]
+        net.backward(gradient, d_inputs=d_inputs, only_inputs=True)
+        net.backward(gradient)
+        found += [gradients.flat.tobytes(), d_inputs.tobytes()]
+    return found
+
+
+@there
+@given(
+    st.lists(st.integers(1, 70), min_size=1, max_size=4),
+    st.sampled_from(["tanh", "relu", "linear"]),
+    st.lists(st.integers(1, 140), min_size=1, max_size=3),
+)
+def test_passes_have_the_bits_of_numpy(widths, activation, sizes):
+    found = [
+        passes(*network(widths, activation, in_c=in_c), sizes, widths[-1]) for in_c in (True, False)
+    ]
+    assert found[0] == found[1]
+
+
+@there
+@given(
+    st.lists(st.integers(2, 70), min_size=1, max_size=3),
+    st.sampled_from(["tanh", "relu"]),
+    st.integers(1, 40),
+)
+def test_acting_has_the_bits_of_numpy(widths, activation, count):
+    rows, found = batch_of(count)[:-1].T, []
+    for in_c in (True, False):
+        acting = ActingForward(network(widths, activation)[0].layers)
+        if not in_c:
+            acting._functions = None
+        found.append(acting(rows).tobytes())
+        assert (acting._chain is not None) is in_c
+    assert found[0] == found[1]
+
+
+@there
+@given(st.integers(1, 3000), st.booleans(), st.sampled_from([1e-30, 1e-3, 1.0, 1e15]))
+def test_steps_and_norms_have_the_bits_of_numpy(size, has_rates, scale):
+    draw, found = np.random.default_rng(size), []
+    start, gradient = draw.standard_normal((2, size)).astype(np.float32)
+    rates = np.abs(draw.standard_normal(size)).astype(np.float32) if has_rates else 3e-4
+    for in_c in (True, False):
+        parameters, gradients = Parameters({"all": (size,)}), Parameters({"all": (size,)})
+        parameters.flat[:], gradients.flat[:] = start, gradient * np.float32(scale)
+        adam, clipping = Adam(parameters, gradients), GradientClipping(gradients, limit=0.5)
+        if not in_c:
+            adam._functions = clipping._plan = None
+        for _ in range(66):  # moments that are next to nothing are set to 0 at the 64th
+            norm = clipping.global_norm()
+            clipping.clip(global_norm=norm)
+            adam.step(lr=rates)
+        found.append((norm, parameters.flat.tobytes(), adam._second_moment.flat.tobytes()))
+    assert found[0] == found[1]
+
+
+@there
+def test_numbers_that_are_not_finite_spread_as_in_numpy():
+    found = []
+    for in_c in (True, False):
+        net, gradients = network([8, 3], "relu", in_c=in_c)
+        inputs = batch_of(16)
+        inputs[0, :4] = np.nan, np.inf, -np.inf, -0.0
+        with np.errstate(all="ignore"):
+            outputs = net.forward(inputs).copy()
+            net.backward(np.ones((3, 16), np.float32))
+        found.append(
+            [np.array_equal(outputs, outputs), np.isnan(outputs), np.isnan(gradients.flat)]
+        )
+        found[-1].append(np.nan_to_num(outputs).tobytes())
+    assert str(found[0]) == str(found[1])
+
+
+# ---- what C is not given
+
+
+@there
+def test_other_number_types_and_activations_are_left_to_numpy():
+    for made in (network([8, 2], "tanh", dtype=np.float64), network([8, 2], "swish")):
+        net = made[0]
+        net.forward(batch_of(16, dtype=net._dtype))
+        assert net._chain is None
+    net, _ = network([8, 2], "tanh")
+    net.forward(batch_of(16))
+    assert net._chain is not None
+
+
+@there
+@pytest.mark.parametrize("width", [3, 9])
+def test_inputs_of_another_width_end_in_numpys_own_error(width):
+    net, _ = network([8, 2], "tanh")
+    net.forward(batch_of(16))
+    with pytest.raises(ValueError, match="matmul"):
+        net.forward(batch_of(16, width))
+
+
+@there
+@pytest.mark.parametrize("form", [np.asfortranarray, np.float64])
+def test_inputs_of_another_form_are_left_to_numpy(form):
+    found = []
+    for in_c in (True, False):
+        net, gradients = network([8, 2], "tanh", in_c=in_c)
+        outputs = net.forward(form(batch_of(16))).copy()
+        net.backward(np.ones((2, 16), np.float32))
+        found.append((outputs.tobytes(), gradients.flat.tobytes()))
+    assert found[0] == found[1]
+
+
+@there
+def test_memory_of_another_size_is_not_used_any_more():
+    net, gradients = network([64, 64, 1], "tanh")
+    once = passes(net, gradients, [64, 2000, 3, 64, 2000], 1)
+    assert once[:5] == once[15:20]
+    assert once[5:10] == once[20:]
+
+
+# ---- whether they are used
+
+
+def why_not(**environment):
+    """What another process says."""
+    script = "from trainer.nn import kernels; import trainer; print(kernels.why_not())"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+def test_they_are_switched_off_by_the_environment():
+    assert why_not(LOCAL_TRAINER_KERNELS="0") == "switched off by LOCAL_TRAINER_KERNELS=0"
+
+
+@pytest.fixture
+def anew(monkeypatch):
+    """Looks for them anew, and forgets what was found."""
+    kernels._loaded.cache_clear()
+    monkeypatch.setattr(kernels, "_PASSED", {})
+    yield
+    kernels._loaded.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "fake", "text"),
+    [
+        ("blas_functions", lambda *_: None, "NumPy's BLAS"),
+        ("_Lent", kernels.LayerPlan, "another version"),
+    ],
+)
+@there
+def test_what_keeps_them_from_being_used_is_said(anew, monkeypatch, name, fake, text):
+    if name == "_Lent":
+        monkeypatch.setattr(kernels.ctypes, "sizeof", lambda _: 1)
+    else:
+        monkeypatch.setattr(kernels, name, fake)
+    assert text in kernels.why_not()
+    net, _ = network([8, 2], "tanh")
+    net.forward(batch_of(16))
+    assert net._chain is None
+
+
+def test_without_a_compiled_file_it_says_so(anew, monkeypatch, tmp_path):
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    assert "not compiled" in kernels.why_not()
+
+
+@there
+def test_one_bit_that_differs_switches_off_what_it_is_of(anew, monkeypatch):
+    real = kernels._loaded().functions.adam
+
+    def other_adam(plan, decay_1, decay_2, epsilon, factor):
+        real(
+            plan, decay_1, decay_2, epsilon, float(np.nextafter(np.float32(factor), np.float32(1)))
+        )
+
+    monkeypatch.setattr(kernels._loaded().functions, "adam", other_adam)
+    assert kernels.why_not() == "steps of Adam differ from NumPy's here"
+    parameters = Parameters({"all": (3,)})
+    assert Adam(parameters, parameters.zeros_like())._functions is None
+    net, _ = network([8, 2], "tanh")
+    net.forward(batch_of(16))
+    assert net._chain is not None

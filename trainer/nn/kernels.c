@@ -1,0 +1,234 @@
+/* The inner loops of networks, with the bits of NumPy.
+
+   NumPy is the specification: whatever is computed here is computed with NumPy as well, where this
+   file was not compiled or differs. Products are those of NumPy's own BLAS, called as np.matmul
+   calls it; tanh, exp and the like are NumPy's own loops; the rest is arithmetic that IEEE 754
+   determines, in NumPy's order (so no contraction to fused operations, and no -ffast-math).
+
+   Plain C: `kernels.py` loads it with ctypes and hands out the addresses of arrays that it keeps.
+   All arrays are float32 and contiguous, but for what is said otherwise. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef int64_t i64;
+
+/* Loops over many numbers, for the vectors of the processor that is there. A compiler that knows no
+   such thing leaves it at the vectors that every processor of its kind has. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+/* ---- what NumPy lends */
+
+enum { ROW_MAJOR = 101, COLUMN_MAJOR = 102, AS_IT_IS = 111, TRANSPOSED = 112 };
+
+typedef void (*Gemm64)(int, int, int, i64, i64, i64, float, const float *, i64, const float *, i64,
+                       float, float *, i64);
+typedef void (*Gemm32)(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                       float, float *, int);
+typedef void (*Gemv64)(int, int, i64, i64, float, const float *, i64, const float *, i64, float,
+                       float *, i64);
+typedef void (*Gemv32)(int, int, int, int, float, const float *, int, const float *, int, float,
+                       float *, int);
+/* The address, the size and the strides are of NumPy's type intptr_t. */
+typedef void (*Loop)(char **arrays, const intptr_t *size, const intptr_t *strides, void *data);
+
+typedef struct {
+    Loop loop;
+    void *data;
+} Function;
+
+static struct {
+    void *gemm, *gemv;
+    i64 has_64_bits;
+    Function tanh, maximum;
+} numpy;
+
+int lent_size(void) { return (int)sizeof(numpy); }
+
+void lend(const void *lent) { memcpy(&numpy, lent, sizeof(numpy)); }
+
+/* c [m, n] = a [m, k] @ b [k, n], either of which may be stored transposed. */
+static void product(int how_a, int how_b, i64 m, i64 n, i64 k, const float *a, i64 row_a,
+                    const float *b, i64 row_b, float *c, i64 row_c) {
+    if (numpy.has_64_bits)
+        ((Gemm64)numpy.gemm)(ROW_MAJOR, how_a, how_b, m, n, k, 1.0f, a, row_a, b, row_b, 0.0f, c,
+                             row_c);
+    else
+        ((Gemm32)numpy.gemm)(ROW_MAJOR, how_a, how_b, (int)m, (int)n, (int)k, 1.0f, a, (int)row_a,
+                             b, (int)row_b, 0.0f, c, (int)row_c);
+}
+
+static void vector_product(int order, i64 m, i64 n, const float *a, i64 row_a, const float *x,
+                           float *y) {
+    if (numpy.has_64_bits)
+        ((Gemv64)numpy.gemv)(order, TRANSPOSED, m, n, 1.0f, a, row_a, x, 1, 0.0f, y, 1);
+    else
+        ((Gemv32)numpy.gemv)(order, TRANSPOSED, (int)m, (int)n, 1.0f, a, (int)row_a, x, 1, 0.0f, y,
+                             1);
+}
+
+static void apply(Function f, float *in, float *out, i64 size) {
+    char *arrays[2] = {(char *)in, (char *)out};
+    intptr_t count = size, strides[2] = {sizeof(float), sizeof(float)};
+    f.loop(arrays, &count, strides, f.data);
+}
+
+/* f(values, number) */
+static void apply_with(Function f, float *values, float number, float *out, i64 size) {
+    char *arrays[3] = {(char *)values, (char *)&number, (char *)out};
+    intptr_t count = size, strides[3] = {sizeof(float), 0, sizeof(float)};
+    f.loop(arrays, &count, strides, f.data);
+}
+
+/* np.add.reduce of contiguous numbers: sums of up to 128, added in pairs. */
+static float sum(const float *values, i64 size) {
+    if (size < 8) {
+        float total = -0.0f;
+        for (i64 i = 0; i < size; i++) total += values[i];
+        return total;
+    }
+    if (size <= 128) {
+        float part[8], total;
+        i64 i = 8, whole = size - size % 8;
+        memcpy(part, values, sizeof(part));
+        for (; i < whole; i += 8)
+            for (int j = 0; j < 8; j++) part[j] += values[i + j];
+        total = ((part[0] + part[1]) + (part[2] + part[3])) +
+                ((part[4] + part[5]) + (part[6] + part[7]));
+        for (; i < size; i++) total += values[i];
+        return total;
+    }
+    i64 half = size / 2;
+    half -= half % 8;
+    return sum(values, half) + sum(values + half, size - half);
+}
+
+/* ---- dense layers in a chain: see MLP in layers.py */
+
+enum { LINEAR = 0, TANH = 1, RELU = 2 };
+
+typedef struct {
+    i64 inputs, outputs, activation;
+    float *weights;          /* [inputs + 1, outputs] */
+    float *weight_gradients; /* likewise */
+    float *values;           /* [outputs + 1, batch], the last row ones */
+    float *gradient;         /* [outputs, batch] */
+} Layer;
+
+static void activate(i64 activation, float *values, i64 size) {
+    if (activation == TANH)
+        apply(numpy.tanh, values, values, size);
+    else if (activation == RELU)
+        apply_with(numpy.maximum, values, 0.0f, values, size);
+}
+
+WIDE static void activate_backward(const Layer *layer, i64 batch) {
+    const float *values = layer->values;
+    float *gradient = layer->gradient;
+    i64 size = layer->outputs * batch;
+    if (layer->activation == TANH)
+        for (i64 i = 0; i < size; i++) {
+            float square = values[i] * values[i];
+            gradient[i] = gradient[i] * (1.0f - square);
+        }
+    else if (layer->activation == RELU)
+        for (i64 i = 0; i < size; i++) gradient[i] = gradient[i] * (values[i] > 0.0f ? 1.0f : 0.0f);
+}
+
+/* inputs: [inputs + 1, batch], the last row ones. */
+void forward(const Layer *layers, i64 count, i64 batch, const float *inputs) {
+    for (const Layer *layer = layers; layer < layers + count; layer++) {
+        i64 outputs = layer->outputs, rows = layer->inputs + 1;
+        if (outputs == 1)
+            vector_product(ROW_MAJOR, rows, batch, inputs, batch, layer->weights, layer->values);
+        else
+            product(TRANSPOSED, AS_IT_IS, outputs, batch, rows, layer->weights, outputs, inputs,
+                    batch, layer->values, batch);
+        activate(layer->activation, layer->values, outputs * batch);
+        inputs = layer->values;
+    }
+}
+
+/* The gradient of the last layer's outputs is there already. d_inputs may be NULL. */
+void backward(const Layer *layers, i64 count, i64 batch, const float *inputs, float *d_inputs,
+              int only_inputs) {
+    for (i64 index = count - 1; index >= 0; index--) {
+        const Layer *layer = layers + index;
+        const float *before = index ? layer[-1].values : inputs;
+        float *d_before = index ? layer[-1].gradient : d_inputs, *gradient = layer->gradient;
+        i64 outputs = layer->outputs, rows = layer->inputs + 1;
+        activate_backward(layer, batch);
+        if (!only_inputs && outputs == 1)
+            vector_product(COLUMN_MAJOR, batch, rows, before, batch, gradient,
+                           layer->weight_gradients);
+        else if (!only_inputs)
+            product(AS_IT_IS, TRANSPOSED, rows, outputs, batch, before, batch, gradient, batch,
+                    layer->weight_gradients, outputs);
+        if (!d_before) continue;
+        if (outputs == 1)
+            for (i64 k = 0; k < layer->inputs; k++)
+                for (i64 b = 0; b < batch; b++)
+                    d_before[k * batch + b] = layer->weights[k] * gradient[b];
+        else
+            product(AS_IT_IS, AS_IT_IS, layer->inputs, batch, outputs, layer->weights, outputs,
+                    gradient, batch, d_before, batch);
+    }
+}
+
+/* ---- acting: blocks of rows, each a product of its own; see ActingForward in layers.py */
+
+enum { BLOCK_ROWS = 8 };
+
+/* values: of each layer, and first of the inputs, [blocks * 8, width + 1], the last column ones. */
+void act(const Layer *layers, i64 count, i64 blocks, float **values) {
+    for (i64 index = 0; index < count; index++) {
+        const Layer *layer = layers + index;
+        i64 outputs = layer->outputs, rows = layer->inputs + 1, width = outputs + 1;
+        for (i64 block = 0; block < blocks; block++) {
+            float *out = values[index + 1] + block * BLOCK_ROWS * width;
+            product(AS_IT_IS, AS_IT_IS, BLOCK_ROWS, outputs, rows,
+                    values[index] + block * BLOCK_ROWS * rows, rows, layer->weights, outputs, out,
+                    width);
+            if (layer->activation != LINEAR)
+                for (int row = 0; row < BLOCK_ROWS; row++)
+                    activate(layer->activation, out + row * width, outputs);
+        }
+    }
+}
+
+/* ---- Adam and the norm of gradients: see optimizers.py */
+
+typedef struct {
+    i64 size;
+    float *parameters, *gradients, *first_moment, *second_moment, *scratch;
+    float *rates; /* one for each number, or NULL */
+} Optimizer;
+
+/* The numbers are those of one step: 1 - beta of both moments, what is added to the root of the
+   second one, and the factor of the quotient. */
+WIDE void adam(const Optimizer *of, float decay_1, float decay_2, float epsilon, float factor) {
+    float *restrict parameters = of->parameters, *restrict first = of->first_moment;
+    float *restrict second = of->second_moment;
+    const float *restrict gradients = of->gradients, *restrict rates = of->rates;
+    for (i64 i = 0; i < of->size; i++) {
+        float gradient = gradients[i], square = gradient * gradient, quotient;
+        first[i] = first[i] + (gradient - first[i]) * decay_1;
+        second[i] = second[i] + (square - second[i]) * decay_2;
+        quotient = first[i] / (sqrtf(second[i]) + epsilon);
+        if (rates) quotient = quotient * rates[i];
+        parameters[i] = parameters[i] - quotient * factor;
+    }
+}
+
+/* The sum of the squares of gradients, which are left in the scratch memory. */
+WIDE float squares(const Optimizer *of) {
+    float *restrict out = of->scratch;
+    const float *restrict gradients = of->gradients;
+    for (i64 i = 0; i < of->size; i++) out[i] = gradients[i] * gradients[i];
+    return sum(out, of->size);
+}

@@ -1,0 +1,329 @@
+"""The inner loops in C (`kernels.c`), where they are there and give the bits of NumPy.
+
+    functions_if(check)     None: NumPy computes, with the same outcome
+    why_not()               what keeps them from being used; empty if they are
+
+They are off where they were not compiled, where NumPy's BLAS is unknown, with
+`LOCAL_TRAINER_KERNELS=0`, and where one bit of what they are tried with differs.
+
+Addresses of arrays are handed to C, so whoever makes a plan (`Chain`, `Optimizer`) keeps the arrays
+in it, and drops it where they are made anew. Plans are of one process and cannot be copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from trainer.blas import blas_functions
+from trainer.types import Array
+
+SWITCH: Final = "LOCAL_TRAINER_KERNELS"
+"""The variable of the environment that switches them off, with "0"."""
+
+_Address = ctypes.c_void_p
+_Count = ctypes.c_int64
+
+# ---- what C is told
+
+
+class LayerPlan(ctypes.Structure):
+    """One dense layer and its memory; `Layer` in C."""
+
+    _fields_ = (
+        ("inputs", _Count),
+        ("outputs", _Count),
+        ("activation", _Count),
+        ("weights", _Address),
+        ("weight_gradients", _Address),
+        ("values", _Address),
+        ("gradient", _Address),
+    )
+    arrays: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, inputs: int, outputs: int, activation: int, *arrays: Array) -> LayerPlan:
+        """A plan that keeps its arrays: weights, their gradients, values, their gradients."""
+        plan = cls(inputs, outputs, activation, *map(address_of, arrays))
+        plan.arrays = arrays
+        return plan
+
+
+class OptimizerPlan(ctypes.Structure):
+    """The flat vectors of an optimiser; `Optimizer` in C."""
+
+    _fields_ = (
+        ("size", _Count),
+        ("parameters", _Address),
+        ("gradients", _Address),
+        ("first_moment", _Address),
+        ("second_moment", _Address),
+        ("scratch", _Address),
+        ("rates", _Address),
+    )
+
+
+class _Function(ctypes.Structure):
+    _fields_ = (("loop", _Address), ("data", _Address))
+
+
+class _Lent(ctypes.Structure):
+    _fields_ = (
+        ("gemm", _Address),
+        ("gemv", _Address),
+        ("has_64_bits", _Count),
+        ("tanh", _Function),
+        ("maximum", _Function),
+    )
+
+
+_TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "lent_size": (ctypes.c_int, ()),
+    "lend": (None, (_Address,)),
+    "forward": (None, (_Address, _Count, _Count, _Address)),
+    "backward": (None, (_Address, _Count, _Count, _Address, _Address, ctypes.c_int)),
+    "act": (None, (_Address, _Count, _Count, _Address)),
+    "adam": (None, (_Address, *[ctypes.c_float] * 4)),
+    "squares": (ctypes.c_float, (_Address,)),
+}
+"""Result and arguments of the functions."""
+
+ACTIVATIONS: Final = {"Linear": 0, "Tanh": 1, "Relu": 2}
+"""The classes of activations that are known in C."""
+
+
+def address_of(array: Array) -> int:
+    """Where the numbers of an array begin."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def are_plain(*arrays: Array) -> bool:
+    """Whether they are as all arrays that C gets: contiguous float32."""
+    return all(array.dtype == np.float32 and array.flags.c_contiguous for array in arrays)
+
+
+# ---- finding them
+
+Check = Callable[[Any], bool]
+"""Given the functions: whether they compute what NumPy computes, bit by bit, in small examples."""
+
+_CHECKS: Final[dict[Check, str]] = {}
+_PASSED: Final[dict[Check, bool]] = {}
+
+
+def compared_with_numpy(what: str) -> Callable[[Check], Check]:
+    """Registers a check of what is computed; it is made once in a process, when it is asked for."""
+
+    def register(check: Check) -> Check:
+        _CHECKS[check] = what
+        return check
+
+    return register
+
+
+def functions_if(check: Check) -> Any:
+    """The functions in C, if the check was passed; None if NumPy is to compute."""
+    loaded = _loaded().functions
+    if loaded is None:
+        return None
+    if check not in _PASSED:
+        _PASSED[check] = False  # what the check itself makes is not to use them
+        _PASSED[check] = check(loaded)
+    return loaded if _PASSED[check] else None
+
+
+def why_not() -> str:
+    """Why NumPy computes all or a part of it; empty if nothing is left to it."""
+    if text := _loaded().why_not:
+        return text
+    others = [what for check, what in _CHECKS.items() if functions_if(check) is None]
+    return f"{', '.join(others)} differ from NumPy's here" if others else ""
+
+
+class _Loaded(NamedTuple):
+    functions: Any
+    why_not: str
+
+
+@functools.cache
+def _loaded() -> _Loaded:
+    if os.environ.get(SWITCH) == "0":
+        return _Loaded(None, f"switched off by {SWITCH}=0")
+    try:
+        return _Loaded(_load(), "")
+    except _NotUsableError as error:
+        return _Loaded(None, str(error))
+
+
+class _NotUsableError(Exception):
+    """The kernels cannot be used; the text says why."""
+
+
+def _load() -> Any:
+    places = [
+        Path(__file__).with_name("_kernels" + suffix)
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES
+    ]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        raise _NotUsableError("not compiled: there was no C compiler when this was installed")
+    blas = blas_functions("cblas_sgemm", "cblas_sgemv")
+    if blas is None:
+        raise _NotUsableError("NumPy's BLAS is none that is known (OpenBLAS)")
+    try:
+        loaded = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _TYPES.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise _NotUsableError(f"they cannot be loaded: {error}") from error
+    gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions)
+    lent = _Lent(gemm, gemv, int(blas.has_64_bits), _loop(np.tanh, 2), _loop(np.maximum, 3))
+    if loaded.lent_size() != ctypes.sizeof(_Lent):
+        raise _NotUsableError("they are of another version of this package: install it again")
+    loaded.lend(ctypes.byref(lent))
+    return loaded
+
+
+class _UFunc(ctypes.Structure):
+    """The public beginning of `PyUFuncObject`, behind the head of every object."""
+
+    _fields_ = (
+        ("nin", ctypes.c_int),
+        ("nout", ctypes.c_int),
+        ("nargs", ctypes.c_int),
+        ("identity", ctypes.c_int),
+        ("functions", ctypes.POINTER(_Address)),
+        ("data", ctypes.POINTER(_Address)),
+        ("ntypes", ctypes.c_int),
+        ("reserved", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+        ("types", ctypes.c_void_p),
+    )
+
+
+def _loop(function: np.ufunc, num_arrays: int) -> _Function:
+    """NumPy's own loop over float32."""
+    if sys.implementation.name != "cpython":
+        raise _NotUsableError("NumPy's loops are found in CPython only")
+    struct = _UFunc.from_address(id(function) + object.__basicsize__)
+    counts = struct.nargs, struct.ntypes
+    if counts != (num_arrays, len(function.types)) or struct.name != function.__name__.encode():
+        raise _NotUsableError("this NumPy keeps its loops elsewhere")
+    index = function.types.index(f"{'f' * (num_arrays - 1)}->f")
+    return _Function(struct.functions[index], struct.data[index] if struct.data else None)
+
+
+# ---- plans
+
+
+class Chain:
+    """Dense layers with their memory, for batches of one size."""
+
+    @classmethod
+    def of(cls, functions: Any, plans: Sequence[LayerPlan | None]) -> Chain | None:
+        """The chain of these layers; None if one of them is not known in C."""
+        known = [plan for plan in plans if plan is not None]
+        return cls(functions, known) if len(known) == len(plans) else None
+
+    def __init__(self, functions: Any, plans: Sequence[LayerPlan]) -> None:
+        """Keeps the plans, which keep their arrays."""
+        self.plans = (LayerPlan * len(plans))(*plans)
+        self._kept, batch = plans, plans[0].arrays[-1].shape[1]
+        self._sizes = len(plans), batch
+        self._forward, self._backward = functions.forward, functions.backward
+        self._inputs = _Addresses(plans[0].inputs + 1, batch)
+        self._d_inputs = _Addresses(plans[0].inputs, batch)
+
+    def forward(self, inputs: Array) -> bool:
+        """Overwrites the values of all layers; False if the inputs are not plain."""
+        at = self._inputs.of(inputs)
+        if at:
+            self._forward(self.plans, *self._sizes, at)
+        return bool(at)
+
+    def backward(self, inputs: Array, d_inputs: Array | None, *, only_inputs: bool) -> bool:
+        """Overwrites gradients as `MLP.backward` does; False if an array is not plain."""
+        at = self._inputs.of(inputs)
+        d_at = None if d_inputs is None else self._d_inputs.of(d_inputs)
+        if not at or d_at == 0:
+            return False
+        self._backward(self.plans, *self._sizes, at, d_at, only_inputs)
+        return True
+
+
+class ActingChain:
+    """Dense layers with their memory, for blocks of rows."""
+
+    @classmethod
+    def of(
+        cls, functions: Any, plans: Sequence[LayerPlan | None], memory: Sequence[Array]
+    ) -> ActingChain | None:
+        """The chain of these layers; None if one of them is not known in C.
+
+        Args:
+            functions: those in C.
+            plans: of the layers.
+            memory: of the inputs and of each layer, [blocks, 8, width + 1].
+        """
+        known = [plan for plan in plans if plan is not None]
+        return cls(functions, known, memory) if len(known) == len(plans) else None
+
+    def __init__(self, functions: Any, plans: Sequence[LayerPlan], memory: Sequence[Array]) -> None:
+        """Keeps what it is made of."""
+        self._kept = plans, memory
+        layers = (LayerPlan * len(plans))(*plans)
+        values = (_Address * len(memory))(*map(address_of, memory))
+        self.act = functools.partial(functions.act, layers, len(plans), len(memory[0]), values)
+
+
+class _Addresses:
+    """Remembers where the newest array of a shape begins: asking NumPy takes 0.5 µs."""
+
+    def __init__(self, *shape: int) -> None:
+        self._shape = shape
+        self._array: Array | None = None
+        self._at = 0
+
+    def of(self, array: Array) -> int:
+        """Where it begins; 0 if it is not plain, or has another shape."""
+        if array is not self._array:
+            is_fit = array.shape == self._shape and are_plain(array)
+            self._at, self._array = (address_of(array) if is_fit else 0), array
+        return self._at
+
+
+class Optimizer:
+    """Adam on flat vectors."""
+
+    def __init__(self, functions: Any, *vectors: Array, rates: Array | None = None) -> None:
+        """Keeps the vectors.
+
+        Args:
+            functions: those in C.
+            vectors: parameters, gradients, first and second moment, scratch memory.
+            rates: a learning rate for each number; None for one of all.
+        """
+        kept = None if rates is None else address_of(rates)
+        self.plan = OptimizerPlan(len(vectors[0]), *map(address_of, vectors), kept)
+        self._vectors, self.rates = vectors, rates
+        self._adam, self._squares = functions.adam, functions.squares
+        self._at = ctypes.byref(self.plan)
+
+    def step(self, decay_1: float, decay_2: float, epsilon: float, factor: float) -> None:
+        """One step; see `adam` in C."""
+        self._adam(self._at, decay_1, decay_2, epsilon, factor)
+
+    def squares(self) -> float:
+        """The sum of the gradients' squares, which are left in the scratch memory."""
+        total: float = self._squares(self._at)
+        return total
