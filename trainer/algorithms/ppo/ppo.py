@@ -172,7 +172,7 @@ def ppo_loss(
         entropy=entropy,
         mean_kl_loss=kl,
         clip_fraction=num_clipped / num_rows,
-        vf_clip_fraction=1.0 - np.count_nonzero(is_within) / num_rows,
+        vf_clip_fraction=1.0 - int(np.count_nonzero(is_within)) / num_rows,
         total_loss=total_loss,
         d_action_dist_inputs=terms.backward(
             d_logp=d_logp, d_entropy=-c.entropy_coeff / num_rows, d_kl=c.kl_coeff / num_rows
