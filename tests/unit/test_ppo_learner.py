@@ -9,8 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from checkpoints import encode
-from trainer.algorithms.ppo import ppo
-from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings, ppo_loss
+from trainer.algorithms.ppo.ppo import PPOConfig, PPOLearner, PPOSettings
 from trainer.connectors import Normalization, ObservationEncoder, ObservationNormalizer
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
@@ -119,13 +118,13 @@ def test_updates_raise_the_probability_of_good_actions(actions):
     [("batch", [40], True), ("minibatch", [20, 20], True), (None, [40], False)],
 )
 def test_advantages_have_mean_0_and_deviation_1_over(over, sizes, is_standard, monkeypatch):
-    seen = []
+    seen, real = [], PPOLearner._loss
 
-    def spy(targets, **others):
+    def spy(self, minibatch, targets, *others):
         seen.append(targets.advantages)
-        return ppo_loss(targets, **others)
+        return real(self, minibatch, targets, *others)
 
-    monkeypatch.setattr(ppo, "ppo_loss", spy)
+    monkeypatch.setattr(PPOLearner, "_loss", spy)
     subject = learner(standardize_advantages=over, minibatch_size=sizes[0], num_epochs=1)
     train(subject, range(1))
     assert [len(advantages) for advantages in seen] == sizes

@@ -546,6 +546,12 @@ class DiagGaussian(ActionDistribution):
         self.noise_width = math.prod(action_shape)
         self.num_inputs = 2 * self.noise_width
 
+    @property
+    def constants(self) -> tuple[float, float, float]:
+        """The limit of the log standard deviation; what log densities lack, and entropies have."""
+        half = 0.5 * self.noise_width
+        return self._log_std_clip, half * _LOG_2_PI, half * (1.0 + _LOG_2_PI)
+
     def sample(self, inputs: Array, noise: Array) -> Array:
         """Gives mean + std · noise."""
         mean, log_std = self._split(inputs)

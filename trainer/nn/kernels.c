@@ -45,7 +45,7 @@ typedef struct {
 static struct {
     void *gemm, *gemv;
     i64 has_64_bits;
-    Function tanh, maximum;
+    Function tanh, exp, log, maximum;
 } numpy;
 
 int lent_size(void) { return (int)sizeof(numpy); }
@@ -108,6 +108,9 @@ static float sum(const float *values, i64 size) {
     return sum(values, half) + sum(values + half, size - half);
 }
 
+/* f over all values, in place. */
+static void apply_to(Function f, float *values, i64 size) { apply(f, values, values, size); }
+
 /* ---- dense layers in a chain: see MLP in layers.py */
 
 enum { LINEAR = 0, TANH = 1, RELU = 2 };
@@ -122,7 +125,7 @@ typedef struct {
 
 static void activate(i64 activation, float *values, i64 size) {
     if (activation == TANH)
-        apply(numpy.tanh, values, values, size);
+        apply_to(numpy.tanh, values, size);
     else if (activation == RELU)
         apply_with(numpy.maximum, values, 0.0f, values, size);
 }
@@ -231,4 +234,195 @@ WIDE float squares(const Optimizer *of) {
     const float *restrict gradients = of->gradients;
     for (i64 i = 0; i < of->size; i++) out[i] = gradients[i] * gradients[i];
     return sum(out, of->size);
+}
+
+/* ---- the loss of PPO: see ppo.py, and `evaluate` and `backward` in distributions.py
+
+   Networks lay out [batch, width] as width rows of batch numbers; what comes from a minibatch is
+   laid out as it says. Where NumPy adds up numbers that stand side by side, so does `sum`; else it
+   adds row to row. */
+
+typedef struct {
+    i64 batch, width;
+    const float *inputs; /* of the distribution: logits, or means and then log deviations */
+    const float *values;
+    float *d_inputs, *d_values;
+    float *scratch; /* (7 + 5 * width) * batch + width numbers */
+} PolicyPlan;
+
+typedef struct {
+    const void *actions; /* int64 [batch], or float [batch, width] */
+    const float *logp, *reference, *advantages, *targets;
+} Minibatch;
+
+typedef struct {
+    float lowest_ratio, highest_ratio, d_surrogate; /* of the clipped objective */
+    float value_limit, d_value;
+    float d_entropy, d_kl;
+    float log_std_limit, logp_constant, entropy_constant; /* of normal distributions */
+} PolicyNumbers;
+
+typedef struct {
+    float sums[5]; /* surrogates, limited and unlimited squared errors, entropies, divergences */
+    i64 num_clipped, num_within;
+} PolicySums;
+
+static float smaller(float a, float b) { return a < b || a != a ? a : b; }
+
+/* From the ratios: the surrogates, and the derivatives for log probabilities. */
+static void clip_ratios(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
+                        const float *ratios, float *surrogates, float *d_logp, PolicySums *sums) {
+    sums->num_clipped = 0;
+    for (i64 b = 0; b < plan->batch; b++) {
+        float ratio = ratios[b], clipped = ratio < with->lowest_ratio ? with->lowest_ratio : ratio;
+        float unclipped = ratio * rows->advantages[b];
+        clipped = clipped > with->highest_ratio ? with->highest_ratio : clipped;
+        sums->num_clipped += clipped != ratio;
+        clipped = clipped * rows->advantages[b];
+        surrogates[b] = smaller(unclipped, clipped);
+        d_logp[b] = (unclipped <= clipped ? unclipped : 0.0f) * with->d_surrogate;
+    }
+}
+
+static void learn_values(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
+                         float *limited, float *squares, PolicySums *sums) {
+    sums->num_within = 0;
+    for (i64 b = 0; b < plan->batch; b++) {
+        float error = plan->values[b] - rows->targets[b], square = error * error;
+        int is_within = square <= with->value_limit;
+        squares[b] = square;
+        limited[b] = smaller(square, with->value_limit);
+        sums->num_within += is_within;
+        plan->d_values[b] = (is_within ? error : 0.0f) * with->d_value;
+    }
+}
+
+/* The parts that both distributions have in common, once log probabilities are there. */
+static void finish(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
+                   float *parts, float *ratios, float *d_logp, PolicySums *sums) {
+    i64 batch = plan->batch;
+    for (i64 b = 0; b < batch; b++) ratios[b] = ratios[b] - rows->logp[b];
+    apply_to(numpy.exp, ratios, batch);
+    clip_ratios(plan, rows, with, ratios, parts, d_logp, sums);
+    learn_values(plan, rows, with, parts + batch, parts + 2 * batch, sums);
+    for (int part = 0; part < 5; part++) sums->sums[part] = sum(parts + part * batch, batch);
+}
+
+/* 0: an action is none of those that there are, and nothing was computed. */
+WIDE int ppo_categorical(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
+                         PolicySums *sums) {
+    i64 batch = plan->batch, width = plan->width, size = batch * width;
+    const int64_t *actions = rows->actions;
+    const float *reference = rows->reference;
+    float *parts = plan->scratch, *entropies = parts + 3 * batch, *kl = parts + 4 * batch;
+    float *log_probs = parts + 5 * batch, *probs = log_probs + size, *old = probs + size;
+    float *terms = old + size, *ratios = terms + width, *d_logp = ratios + batch;
+    for (i64 b = 0; b < batch; b++)
+        if (actions[b] < 0 || actions[b] >= width) return 0;
+    for (i64 b = 0; b < batch; b++) { /* the largest logit first: no exponential overflows */
+        float largest = plan->inputs[b];
+        for (i64 k = 1; k < width; k++) {
+            float logit = plan->inputs[k * batch + b];
+            largest = largest >= logit || largest != largest ? largest : logit;
+        }
+        kl[b] = largest;
+    }
+    for (i64 k = 0; k < width; k++)
+        for (i64 b = 0; b < batch; b++)
+            log_probs[k * batch + b] = plan->inputs[k * batch + b] - kl[b];
+    apply(numpy.exp, log_probs, probs, size);
+    memcpy(entropies, probs, batch * sizeof(float));
+    for (i64 k = 1; k < width; k++)
+        for (i64 b = 0; b < batch; b++) entropies[b] += probs[k * batch + b];
+    apply_to(numpy.log, entropies, batch);
+    for (i64 k = 0; k < width; k++)
+        for (i64 b = 0; b < batch; b++) log_probs[k * batch + b] -= entropies[b];
+    apply(numpy.exp, log_probs, probs, size);
+    apply(numpy.exp, (float *)reference, old, size); /* [batch, width] */
+    for (i64 b = 0; b < batch; b++) {
+        for (i64 k = 0; k < width; k++)
+            terms[k] = old[b * width + k] * (reference[b * width + k] - log_probs[k * batch + b]);
+        kl[b] = sum(terms, width);
+        entropies[b] = probs[b] * log_probs[b];
+    }
+    for (i64 k = 1; k < width; k++)
+        for (i64 b = 0; b < batch; b++) entropies[b] += probs[k * batch + b] * log_probs[k * batch + b];
+    for (i64 b = 0; b < batch; b++) {
+        entropies[b] = -entropies[b];
+        ratios[b] = log_probs[actions[b] * batch + b];
+    }
+    finish(plan, rows, with, parts, ratios, d_logp, sums);
+    for (i64 k = 0; k < width; k++)
+        for (i64 b = 0; b < batch; b++) {
+            i64 at = k * batch + b;
+            float d = log_probs[at] + entropies[b];
+            d = d * with->d_entropy;
+            d = d + d_logp[b];
+            d = -(d * probs[at]);
+            plan->d_inputs[at] = d + (probs[at] - old[b * width + k]) * with->d_kl;
+        }
+    for (i64 b = 0; b < batch; b++) plan->d_inputs[actions[b] * batch + b] += d_logp[b];
+    return 1;
+}
+
+WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
+                      PolicySums *sums) {
+    i64 batch = plan->batch, width = plan->width, size = batch * width;
+    const float *actions = rows->actions, *means = plan->inputs, *given = plan->inputs + size;
+    float *parts = plan->scratch, *entropies = parts + 3 * batch, *kl = parts + 4 * batch;
+    float *log_std = parts + 5 * batch, *inverse = log_std + size; /* [width, batch] */
+    float *error = inverse + size, *shift = error + size, *ratio = shift + size; /* [batch, width] */
+    float *terms = ratio + size, *logp = terms + width, *d_logp = logp + batch;
+    float limit = with->log_std_limit;
+    for (i64 i = 0; i < size; i++) {
+        float clipped = given[i] < -limit ? -limit : given[i];
+        log_std[i] = clipped > limit ? limit : clipped;
+        inverse[i] = -log_std[i];
+    }
+    apply_to(numpy.exp, inverse, size);
+    for (i64 b = 0; b < batch; b++) {
+        const float *reference = rows->reference + b * 2 * width;
+        for (i64 k = 0; k < width; k++) {
+            i64 at = k * batch + b, here = b * width + k;
+            float log_ratio = reference[width + k] - log_std[at];
+            error[here] = (actions[here] - means[at]) * inverse[at];
+            shift[here] = (means[at] - reference[k]) * inverse[at];
+            ratio[here] = 2.0f * log_ratio;
+        }
+    }
+    apply_to(numpy.exp, ratio, size);
+    memcpy(entropies, log_std, batch * sizeof(float));
+    for (i64 k = 1; k < width; k++)
+        for (i64 b = 0; b < batch; b++) entropies[b] += log_std[k * batch + b];
+    for (i64 b = 0; b < batch; b++) {
+        const float *reference = rows->reference + b * 2 * width;
+        float total;
+        for (i64 k = 0; k < width; k++) terms[k] = error[b * width + k] * error[b * width + k];
+        total = sum(terms, width) * -0.5f;
+        total = total - entropies[b];
+        logp[b] = total - with->logp_constant;
+        for (i64 k = 0; k < width; k++) {
+            i64 here = b * width + k;
+            float log_ratio = reference[width + k] - log_std[k * batch + b];
+            float part = ratio[here] + shift[here] * shift[here];
+            part = 0.5f * (part - 1.0f);
+            terms[k] = part - log_ratio;
+        }
+        kl[b] = sum(terms, width);
+        entropies[b] = entropies[b] + with->entropy_constant;
+    }
+    finish(plan, rows, with, parts, logp, d_logp, sums);
+    for (i64 k = 0; k < width; k++)
+        for (i64 b = 0; b < batch; b++) {
+            i64 at = k * batch + b, here = b * width + k;
+            float d_mean = error[here] * d_logp[b], d_log_std = error[here] * error[here];
+            float left = 1.0f - ratio[here];
+            d_log_std = (d_log_std - 1.0f) * d_logp[b];
+            d_log_std = d_log_std + with->d_entropy;
+            d_mean = d_mean + shift[here] * with->d_kl;
+            d_log_std = d_log_std + (left - shift[here] * shift[here]) * with->d_kl;
+            plan->d_inputs[at] = d_mean * inverse[at];
+            plan->d_inputs[size + at] = d_log_std * (log_std[at] == given[at] ? 1.0f : 0.0f);
+        }
+    return 1;
 }

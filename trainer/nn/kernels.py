@@ -71,6 +71,54 @@ class OptimizerPlan(ctypes.Structure):
     )
 
 
+class PolicyPlan(ctypes.Structure):
+    """The loss of a policy and its memory, for minibatches of one size; `PolicyPlan` in C."""
+
+    _fields_ = (
+        ("batch", _Count),
+        ("width", _Count),
+        ("inputs", _Address),
+        ("values", _Address),
+        ("d_inputs", _Address),
+        ("d_values", _Address),
+        ("scratch", _Address),
+    )
+
+
+class Minibatch(ctypes.Structure):
+    """What the loss of a policy reads of one minibatch; `Minibatch` in C."""
+
+    _fields_ = (
+        ("actions", _Address),
+        ("logp", _Address),
+        ("reference", _Address),
+        ("advantages", _Address),
+        ("targets", _Address),
+    )
+
+
+class PolicyNumbers(ctypes.Structure):
+    """The numbers that the loss of a policy is computed with; `PolicyNumbers` in C."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_float)
+        for name in (
+            *("lowest_ratio", "highest_ratio", "d_surrogate", "value_limit", "d_value"),
+            *("d_entropy", "d_kl", "log_std_limit", "logp_constant", "entropy_constant"),
+        )
+    )
+
+
+class PolicySums(ctypes.Structure):
+    """What the loss of a policy adds up; `PolicySums` in C."""
+
+    _fields_ = (
+        ("sums", ctypes.c_float * 5),
+        ("num_clipped", _Count),
+        ("num_within", _Count),
+    )
+
+
 class _Function(ctypes.Structure):
     _fields_ = (("loop", _Address), ("data", _Address))
 
@@ -81,6 +129,8 @@ class _Lent(ctypes.Structure):
         ("gemv", _Address),
         ("has_64_bits", _Count),
         ("tanh", _Function),
+        ("exp", _Function),
+        ("log", _Function),
         ("maximum", _Function),
     )
 
@@ -93,6 +143,8 @@ _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "act": (None, (_Address, _Count, _Count, _Address)),
     "adam": (None, (_Address, *[ctypes.c_float] * 4)),
     "squares": (ctypes.c_float, (_Address,)),
+    "ppo_categorical": (ctypes.c_int, (_Address,) * 4),
+    "ppo_gaussian": (ctypes.c_int, (_Address,) * 4),
 }
 """Result and arguments of the functions."""
 
@@ -187,7 +239,8 @@ def _load() -> Any:
     except (OSError, AttributeError) as error:
         raise _NotUsableError(f"they cannot be loaded: {error}") from error
     gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions)
-    lent = _Lent(gemm, gemv, int(blas.has_64_bits), _loop(np.tanh, 2), _loop(np.maximum, 3))
+    loops = [_loop(function) for function in (np.tanh, np.exp, np.log, np.maximum)]
+    lent = _Lent(gemm, gemv, int(blas.has_64_bits), *loops)
     if loaded.lent_size() != ctypes.sizeof(_Lent):
         raise _NotUsableError("they are of another version of this package: install it again")
     loaded.lend(ctypes.byref(lent))
@@ -211,15 +264,15 @@ class _UFunc(ctypes.Structure):
     )
 
 
-def _loop(function: np.ufunc, num_arrays: int) -> _Function:
+def _loop(function: np.ufunc) -> _Function:
     """NumPy's own loop over float32."""
     if sys.implementation.name != "cpython":
         raise _NotUsableError("NumPy's loops are found in CPython only")
     struct = _UFunc.from_address(id(function) + object.__basicsize__)
     counts = struct.nargs, struct.ntypes
-    if counts != (num_arrays, len(function.types)) or struct.name != function.__name__.encode():
+    if counts != (function.nargs, len(function.types)) or struct.name != function.__name__.encode():
         raise _NotUsableError("this NumPy keeps its loops elsewhere")
-    index = function.types.index(f"{'f' * (num_arrays - 1)}->f")
+    index = function.types.index(f"{'f' * function.nin}->f")
     return _Function(struct.functions[index], struct.data[index] if struct.data else None)
 
 

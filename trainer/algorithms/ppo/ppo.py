@@ -1,19 +1,4 @@
-"""PPO: samples with the current weights, learns from that sample alone, and samples again.
-
-The PPO loss and its gradients, on arrays only.
-With r the probability ratio, A the advantage, V the value, y its target, H the entropy, π_old the
-policy that acted:
-
-    r      = exp(log π(a|s) - log π_old(a|s))        Schulman et al. 2017, section 3
-    L_clip = mean min(r A, clip(r, 1-ε, 1+ε) A)      ibid., equation 7
-    L_vf   = mean min((V - y)², c)                   ibid., equation 9, with RLlib's limit c
-    KL     = mean KL(π_old(·|s) ‖ π(·|s))            ibid., equation 8
-    total  = -L_clip + c_v L_vf - c_h mean H + β KL  ibid., equations 8 and 9
-
-Equation 8 penalises KL *instead of* clipping; RLlib, and we, add both. `vf_clip_param` c limits the
-*squared error*, so where (V - y)² > c the value gets no gradient at all: set it to infinity if
-returns are much larger than √c.
-"""
+"""PPO: samples with the current weights, learns from that sample alone, and samples again."""
 
 from __future__ import annotations
 
@@ -29,6 +14,8 @@ import numpy as np
 from numpy.random import Generator
 
 from trainer.algorithms.on_and_off_policy import OnPolicyAlgorithm
+from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
+from trainer.algorithms.ppo.loss_in_c import LossInC
 from trainer.algorithms.ppo.training_section import PPOTrainingSection
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
@@ -56,150 +43,9 @@ from trainer.episodes.episode_columns import (
 from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
 from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
-from trainer.nn import DistributionTerms, Schedule, ScheduleSetting
+from trainer.nn import Schedule, ScheduleSetting
 from trainer.types import Array, FloatArray, ModuleId, State
 from trainer_toolkit.arguments import require_keys
-
-# ---- loss
-
-
-@dataclass(frozen=True)
-class PPOCoefficients:
-    """The weights of the loss's parts in one update.
-
-    Attributes:
-        clip_param: ε, ≥ 0.
-        vf_clip_param: c, > 0; infinity switches the limit off.
-        vf_loss_coeff: c_v, ≥ 0; 0 without a critic.
-        entropy_coeff: c_h, ≥ 0.
-        kl_coeff: β, ≥ 0; 0 without the KL penalty.
-    """
-
-    clip_param: float
-    vf_clip_param: float
-    vf_loss_coeff: float
-    entropy_coeff: float
-    kl_coeff: float
-
-
-@dataclass(frozen=True)
-class PPOTargets:
-    """What was measured when acting, and what follows from it; all [B].
-
-    Attributes:
-        action_logp: log π_old(a|s).
-        advantages: A.
-        value_targets: y.
-    """
-
-    action_logp: Array
-    advantages: Array
-    value_targets: Array
-
-
-@dataclass(frozen=True)
-class PPOLoss:
-    """The loss of one minibatch, its parts, and its gradients.
-
-    Attributes:
-        policy_loss: -L_clip.
-        vf_loss: L_vf.
-        vf_loss_unclipped: mean (V - y)².
-        entropy: mean H in nats.
-        mean_kl_loss: mean KL in nats.
-        clip_fraction: the share of rows whose ratio is outside [1-ε, 1+ε].
-        vf_clip_fraction: the share of rows whose (V - y)² is above c.
-        total_loss: the value that is minimised.
-        d_action_dist_inputs: derivative of the total, [B, K].
-        d_vf_preds: derivative of the total, [B].
-    """
-
-    policy_loss: float
-    vf_loss: float
-    vf_loss_unclipped: float
-    entropy: float
-    mean_kl_loss: float
-    clip_fraction: float
-    vf_clip_fraction: float
-    total_loss: float
-    d_action_dist_inputs: Array
-    d_vf_preds: Array
-
-
-def ppo_loss(
-    targets: PPOTargets, *, terms: DistributionTerms, values: Array, coefficients: PPOCoefficients
-) -> PPOLoss:
-    """Loss and gradients of one minibatch, in the dtype of `values`.
-
-    Args:
-        targets: the minibatch, [B].
-        terms: π at the minibatch's observations and actions, with π_old as its reference.
-        values: V, [B].
-        coefficients: the weights of the parts.
-    """
-    c, num_rows = coefficients, len(values)
-    parts = np.empty((5, num_rows), values.dtype)
-    surrogates, squared_errors_clipped, squared_errors, entropies, divergences = parts
-
-    d_logp, num_clipped = _clipped_surrogates(
-        terms.logp - targets.action_logp,
-        targets.advantages,
-        clip_param=c.clip_param,
-        out=surrogates,
-    )
-    d_logp *= -1.0 / num_rows
-
-    errors = values - targets.value_targets
-    np.multiply(errors, errors, squared_errors)
-    np.minimum(squared_errors, c.vf_clip_param, out=squared_errors_clipped)
-    is_within = squared_errors <= c.vf_clip_param
-    d_values = np.where(is_within, errors, 0.0)
-    d_values *= 2.0 * c.vf_loss_coeff / num_rows
-
-    entropies[:] = terms.entropy
-    divergences[:] = 0.0 if terms.kl is None else terms.kl
-    means = np.add.reduce(parts, axis=1).tolist()
-    surrogate, vf_loss, vf_loss_unclipped, entropy, kl = (total / num_rows for total in means)
-    total_loss = -surrogate - c.entropy_coeff * entropy
-    if c.vf_loss_coeff:
-        total_loss += c.vf_loss_coeff * vf_loss
-    if c.kl_coeff:
-        total_loss += c.kl_coeff * kl
-    return PPOLoss(
-        policy_loss=-surrogate,
-        vf_loss=vf_loss,
-        vf_loss_unclipped=vf_loss_unclipped,
-        entropy=entropy,
-        mean_kl_loss=kl,
-        clip_fraction=num_clipped / num_rows,
-        vf_clip_fraction=1.0 - int(np.count_nonzero(is_within)) / num_rows,
-        total_loss=total_loss,
-        d_action_dist_inputs=terms.backward(
-            d_logp=d_logp, d_entropy=-c.entropy_coeff / num_rows, d_kl=c.kl_coeff / num_rows
-        ),
-        d_vf_preds=d_values,
-    )
-
-
-def _clipped_surrogates(
-    log_ratio: Array, advantages: Array, *, clip_param: float, out: Array
-) -> tuple[Array, int]:
-    """Writes min(r A, clip(r, 1-ε, 1+ε) A) of equation 7.
-
-    Returns:
-        Its derivative for log π, [B]: d(r A)/d log π = r A where the minimum is the unclipped part,
-        and 0 elsewhere; and the number of rows whose ratio the clipping changes.
-    """
-    ratio = np.exp(log_ratio)
-    unclipped = ratio * advantages
-    clipped = np.minimum(np.maximum(ratio, 1.0 - clip_param), 1.0 + clip_param)
-    num_clipped = int(np.count_nonzero(clipped != ratio))
-    clipped *= advantages
-    np.minimum(unclipped, clipped, out=out)
-    # `where`, not a product: an infinite ratio that is clipped has gradient 0, not 0 times
-    # infinity.
-    return np.where(unclipped <= clipped, unclipped, 0.0), num_clipped
-
 
 # ---- learner
 
@@ -262,6 +108,7 @@ class PPOLearner(EpisodeLearner):
         self._entropy_coeff = Schedule.from_setting(settings.entropy_coeff, name="entropy_coeff")
         self._clip_param = Schedule.from_setting(settings.clip_param, name="clip_param")
         self._bounds = _bounds_of(self.module.action_space, settings.normalize_actions)
+        self._loss_in_c = LossInC()
 
     def learn(
         self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
@@ -381,21 +228,35 @@ class PPOLearner(EpisodeLearner):
         The inner loop; README.md says what it costs.
         """
         outputs = self.module.training_outputs(minibatch, ACTION_DIST_INPUTS, VF_PREDS)
-        terms = self.module.action_distribution.evaluate(
-            outputs[ACTION_DIST_INPUTS],
-            minibatch[ACTIONS],
-            reference=minibatch[ACTION_DIST_INPUTS],
-        )
         advantages = minibatch[ADVANTAGES]
         if self.settings.standardize_advantages == "minibatch":
             advantages = standardize(advantages)
         targets = PPOTargets(minibatch[ACTION_LOGP], advantages, minibatch[VALUE_TARGETS])
-        loss = ppo_loss(targets, terms=terms, values=outputs[VF_PREDS], coefficients=coefficients)
+        loss = self._loss(minibatch, targets, outputs, coefficients)
         self.module.backward(
             d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds
         )
         norm = self.apply_gradients(loss=loss.total_loss, lr=lr, batch=minibatch)
         return loss, norm
+
+    def _loss(
+        self,
+        minibatch: Mapping[str, Array],
+        targets: PPOTargets,
+        outputs: Mapping[str, Array],
+        coefficients: PPOCoefficients,
+    ) -> PPOLoss:
+        """In C where that can be; see `LossInC`."""
+        inputs, values = outputs[ACTION_DIST_INPUTS], outputs[VF_PREDS]
+        actions, reference = minibatch[ACTIONS], minibatch[ACTION_DIST_INPUTS]
+        distribution = self.module.action_distribution
+        loss = self._loss_in_c(
+            distribution, inputs, values, actions, reference, targets, coefficients
+        )
+        if loss is not None:
+            return loss
+        terms = distribution.evaluate(inputs, actions, reference=reference)
+        return ppo_loss(targets, terms=terms, values=values, coefficients=coefficients)
 
     def _adapt_kl_coeff(self, mean_kl: float) -> None:
         """Schulman et al. 2017, section 4, with RLlib's factors.

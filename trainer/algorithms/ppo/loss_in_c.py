@@ -1,0 +1,178 @@
+"""The loss of PPO in C, with the bits of NumPy: of one choice, or of normal distributions.
+
+Whether they are is tried once for each size of minibatches and number of actions, for how NumPy
+adds up depends on both.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from trainer.algorithms.ppo.loss import PPOCoefficients, PPOLoss, PPOTargets, ppo_loss
+from trainer.nn import ActionDistribution, kernels
+from trainer.nn.distributions import Categorical, DiagGaussian
+from trainer.types import Array
+
+
+@kernels.compared_with_numpy("the loss of PPO")
+def _losses_are_same(functions: Any) -> bool:
+    return all(
+        _is_same(functions, distribution, 24)
+        for distribution in (
+            Categorical(3),
+            Categorical(11),
+            DiagGaussian((2,)),
+            DiagGaussian((9,)),
+        )
+    )
+
+
+class LossInC:
+    """Computes `ppo_loss` of what a distribution evaluates; keeps memory for the newest sizes."""
+
+    def __init__(self) -> None:
+        """Nothing was computed yet."""
+        self._functions = kernels.functions_if(_losses_are_same)
+        self._plan: _Plan | None = None
+        self._sizes: tuple[Any, ...] = ()
+
+    def __call__(
+        self,
+        distribution: ActionDistribution,
+        inputs: Array,
+        values: Array,
+        actions: Array,
+        reference: Array,
+        targets: PPOTargets,
+        coefficients: PPOCoefficients,
+    ) -> PPOLoss | None:
+        """The loss, whose gradients the next call overwrites; None if NumPy is to compute it.
+
+        Args:
+            distribution: π's.
+            inputs: of π, [B, K].
+            values: V, [B].
+            actions: [B, ...].
+            reference: canonical inputs of π_old, [B, K].
+            targets: of the minibatch.
+            coefficients: the weights of the parts.
+        """
+        if self._functions is None:
+            return None
+        sizes = (distribution, inputs.shape)
+        if sizes != self._sizes:
+            self._sizes = sizes
+            is_usable = _is_same(self._functions, distribution, len(inputs))
+            self._plan = _Plan(self._functions, distribution, len(inputs)) if is_usable else None
+        if self._plan is None:
+            return None
+        return self._plan.loss(inputs, values, actions, reference, targets, coefficients)
+
+
+class _Plan:
+    """The memory for minibatches of one size."""
+
+    def __init__(self, functions: Any, distribution: ActionDistribution, batch: int) -> None:
+        self._is_categorical = type(distribution) is Categorical
+        width = distribution.noise_width
+        self._d_inputs = np.empty((distribution.num_inputs, batch), np.float32)
+        self._d_values = np.empty(batch, np.float32)
+        self._scratch = np.empty((7 + 5 * width) * batch + width, np.float32)
+        self._plan = kernels.PolicyPlan(
+            batch,
+            width,
+            None,
+            None,
+            *map(kernels.address_of, (self._d_inputs, self._d_values, self._scratch)),
+        )
+        self._minibatch, self._sums = kernels.Minibatch(), kernels.PolicySums()
+        self._numbers = kernels.PolicyNumbers()
+        if isinstance(distribution, DiagGaussian):
+            constants = distribution.constants
+            self._numbers.log_std_limit, self._numbers.logp_constant = constants[:2]
+            self._numbers.entropy_constant = constants[2]
+        self._of: PPOCoefficients | None = None
+        name = "ppo_categorical" if self._is_categorical else "ppo_gaussian"
+        structures = self._plan, self._minibatch, self._numbers, self._sums
+        self._at = [ctypes.byref(structure) for structure in structures]
+        self._function = getattr(functions, name)
+
+    def loss(
+        self,
+        inputs: Array,
+        values: Array,
+        actions: Array,
+        reference: Array,
+        targets: PPOTargets,
+        coefficients: PPOCoefficients,
+    ) -> PPOLoss | None:
+        """See `LossInC`."""
+        by_column = inputs.T  # as networks lay them out
+        floats = targets.action_logp, reference, targets.advantages, targets.value_targets
+        if not kernels.are_plain(by_column, values, *floats):
+            return None
+        if self._is_categorical:
+            is_fit = actions.dtype == np.int64 and actions.flags.c_contiguous
+        else:
+            is_fit = kernels.are_plain(actions)
+        if not is_fit:
+            return None
+        self._plan.inputs, self._plan.values = map(kernels.address_of, (by_column, values))
+        rows = self._minibatch
+        rows.actions = kernels.address_of(actions)
+        rows.logp, rows.reference, rows.advantages, rows.targets = map(kernels.address_of, floats)
+        if coefficients is not self._of:
+            self._set_numbers(coefficients, len(values))
+        if not self._function(*self._at):
+            return None  # what is no action, NumPy tells
+        return self._taken(coefficients, len(values))
+
+    def _set_numbers(self, c: PPOCoefficients, num_rows: int) -> None:
+        numbers = self._numbers
+        numbers.lowest_ratio, numbers.highest_ratio = 1.0 - c.clip_param, 1.0 + c.clip_param
+        numbers.d_surrogate = -1.0 / num_rows
+        numbers.value_limit, numbers.d_value = c.vf_clip_param, 2.0 * c.vf_loss_coeff / num_rows
+        numbers.d_entropy, numbers.d_kl = -c.entropy_coeff / num_rows, c.kl_coeff / num_rows
+        self._of = c
+
+    def _taken(self, coefficients: PPOCoefficients, num_rows: int) -> PPOLoss:
+        return PPOLoss.of_sums(
+            self._sums.sums[:],
+            num_clipped=self._sums.num_clipped,
+            num_within=self._sums.num_within,
+            num_rows=num_rows,
+            coefficients=coefficients,
+            d_action_dist_inputs=self._d_inputs.T,
+            d_vf_preds=self._d_values,
+        )
+
+
+def _is_same(functions: Any, distribution: ActionDistribution, batch: int) -> bool:
+    """Whether the loss of such a minibatch, of drawn numbers, has the bits of NumPy."""
+    if type(distribution) not in (Categorical, DiagGaussian):
+        return False
+    draw = np.random.default_rng(0)
+
+    def numbers(*shape: int) -> Array:
+        return draw.standard_normal(shape).astype(np.float32)
+
+    inputs, values = numbers(distribution.num_inputs, batch).T, numbers(batch)
+    reference = distribution.canonical(numbers(batch, distribution.num_inputs))
+    reference = np.ascontiguousarray(reference)
+    noise = draw.random((batch, distribution.noise_width))
+    actions = np.ascontiguousarray(distribution.sample(reference, noise))
+    targets = PPOTargets(distribution.logp(reference, actions), numbers(batch), numbers(batch))
+    coefficients = PPOCoefficients(0.2, 0.5, 0.7, 0.01, 0.3)
+    terms = distribution.evaluate(inputs, actions, reference=reference)
+    expected = ppo_loss(targets, terms=terms, values=values, coefficients=coefficients)
+    plan = _Plan(functions, distribution, batch)
+    found = plan.loss(inputs, values, actions, reference, targets, coefficients)
+    if found is None:
+        return False
+    return all(
+        np.array_equal(np.asarray(mine), np.asarray(other))
+        for mine, other in zip(vars(found).values(), vars(expected).values(), strict=True)
+    )
