@@ -101,6 +101,8 @@ class Learner(Checkpointable):
         settings: how to learn.
         num_updates: how many updates were made since the start of training.
         root_seed: the seed of the run; with `num_updates` it decides all random numbers.
+        optimizer: moves the weights.
+        clipping: measures and limits gradients.
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
     """
@@ -130,17 +132,17 @@ class Learner(Checkpointable):
         self._encoder = self.make_encoder()
         self.normalization = Normalization()
         self._lr = Schedule.from_setting(settings.lr, name="lr")
-        self._optimizer = Adam(
+        self.optimizer = Adam(
             self.module.parameters,
             self.module.gradients,
             epsilon=settings.adam_epsilon,
         )
-        self._clipping = GradientClipping(
+        self.clipping = GradientClipping(
             self.module.gradients, limit=settings.grad_clip, mode=settings.grad_clip_by
         )
         self.parts: dict[str, LearnerPart] = {
             "rl_module": self.module,
-            "optimizer": self._optimizer,
+            "optimizer": self.optimizer,
         }
 
     def make_encoder(self) -> ObservationEncoder:
@@ -167,13 +169,17 @@ class Learner(Checkpointable):
         Raises:
             ModuleError: the loss or a gradient is not finite; the weights are not changed.
         """
-        norm = self._clipping.global_norm()
+        norm = self.clipping.global_norm()
+        self.note_applied(loss, norm, batch)
+        self.clipping.clip(global_norm=norm)
+        self.optimizer.step(lr=lr)
+        return norm
+
+    def note_applied(self, loss: float, norm: float, batch: Mapping[str, Any]) -> None:
+        """Shows that there is progress; raises the ModuleError of `apply_gradients`."""
         if not (math.isfinite(norm) and math.isfinite(loss)):
             raise _not_finite_error(loss, self.module, batch)
-        self._clipping.clip(global_norm=norm)
-        self._optimizer.step(lr=lr)
         beat()
-        return norm
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts, in the order in which they are restored."""

@@ -599,6 +599,17 @@ class Trunk:
             features = self._columns
         return features if self.encoder is None else self.encoder.forward(features)
 
+    def memory_in_c(self, head: MLP | ImageNetwork) -> tuple[Any, ...] | None:
+        """The columns that are read, and the chains of encoder and head, as the kernels have them.
+
+        Of the last forward pass: it is other memory for batches of another size. None if a part is
+        not known in C. What `kernels.Network` takes.
+        """
+        parts = [head] if self.encoder is None else [self.encoder, head]
+        chains = [part.chain_in_c if isinstance(part, MLP) else None for part in parts]
+        is_known = None not in chains and self._columns.dtype == np.float32
+        return (self._columns, *chains) if is_known else None
+
     def backward(self, *heads: tuple[MLP | ImageNetwork, Array]) -> None:
         """Overwrites the gradients of heads and encoder, for the last forward pass.
 

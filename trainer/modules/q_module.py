@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -183,6 +184,11 @@ class QModule(RLModule):
         d_value = by_action.sum(axis=0)
         d_advantages = (by_action - d_value / self.num_actions).reshape(gradient.shape)
         self._trunk.backward((self._streams["af"], d_advantages), (self._streams["vf"], d_value))
+
+    def memory_in_c(self) -> tuple[Any, ...] | None:
+        """See `Trunk.memory_in_c`; None of a network that does not give plain values."""
+        is_plain = "vf" not in self._streams and len(self.atoms) == 1 and self.action_masks is None
+        return self._trunk.memory_in_c(self._streams["af"]) if is_plain else None
 
     def _head_plan(self, name: str, layers: list[LayerSpec]) -> NetworkPlan:
         return NetworkPlan(name, self._plan.num_outputs, layers, backend=self._plan.backend)

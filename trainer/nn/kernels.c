@@ -426,3 +426,97 @@ WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const Polic
         }
     return 1;
 }
+
+/* ---- whole steps: forward passes, loss, backward pass, norm, clipping and Adam */
+
+/* Rows [batch, width] as columns [width, batch]; the row of ones below is there. */
+static void lay_out(const float *rows, i64 width, i64 batch, float *columns) {
+    for (i64 k = 0; k < width; k++)
+        for (i64 b = 0; b < batch; b++) columns[k * batch + b] = rows[b * width + k];
+}
+
+typedef struct {
+    float decay_1, decay_2, epsilon, factor; /* see `adam` */
+    double limit;                            /* of the norm; infinity for none */
+} StepNumbers;
+
+/* Clips and moves; 0 and nothing moved if the loss or the norm is not finite. */
+static int move(const Optimizer *of, const StepNumbers *with, double loss, double *norm) {
+    *norm = sqrt((double)squares(of));
+    if (!isfinite(*norm) || !isfinite(loss)) return 0;
+    if (*norm > with->limit) {
+        float scale = (float)(with->limit / *norm);
+        for (i64 i = 0; i < of->size; i++) of->gradients[i] *= scale;
+    }
+    adam(of, with->decay_1, with->decay_2, with->epsilon, with->factor);
+    return 1;
+}
+
+/* ---- a step of DQN: see dqn.py */
+
+typedef struct {
+    const Layer *network, *target;
+    i64 num_layers, num_target_layers, batch, num_obs, num_actions, is_double, is_huber;
+    float *columns, *target_columns; /* [num_obs + 1, batch] */
+    float *errors, *selected, *scratch; /* [batch] */
+    const Optimizer *optimizer;
+} DqnPlan;
+
+typedef struct {
+    const float *obs, *next_obs;
+    const int64_t *actions;
+    const float *rewards, *discounts, *weights;
+} Transitions;
+
+/* 1: the step was made; 0: the loss or a gradient is not finite; -1: an action is none of those
+   that there are, and nothing was computed. */
+WIDE int dqn_step(const DqnPlan *plan, const Transitions *rows, const StepNumbers *with,
+                  double *loss, double *norm) {
+    i64 batch = plan->batch, num_actions = plan->num_actions;
+    const Layer *last = plan->network + plan->num_layers - 1;
+    const float *values = last->values;
+    const float *next = plan->target[plan->num_target_layers - 1].values;
+    float *next_values = plan->scratch, *losses = plan->scratch, *gradient = last->gradient;
+    float count = (float)batch;
+    for (i64 b = 0; b < batch; b++)
+        if (rows->actions[b] < 0 || rows->actions[b] >= num_actions) return -1;
+    lay_out(rows->next_obs, plan->num_obs, batch, plan->target_columns);
+    forward(plan->target, plan->num_target_layers, batch, plan->target_columns);
+    if (plan->is_double) {
+        lay_out(rows->next_obs, plan->num_obs, batch, plan->columns);
+        forward(plan->network, plan->num_layers, batch, plan->columns);
+    }
+    for (i64 b = 0; b < batch; b++) {
+        const float *chooser = plan->is_double ? values : next;
+        i64 best = 0;
+        for (i64 k = 1; k < num_actions; k++) {
+            float highest = chooser[best * batch + b], value = chooser[k * batch + b];
+            if (value > highest || (value != value && highest == highest)) best = k;
+        }
+        next_values[b] = next[best * batch + b];
+    }
+    lay_out(rows->obs, plan->num_obs, batch, plan->columns);
+    forward(plan->network, plan->num_layers, batch, plan->columns);
+    memset(gradient, 0, num_actions * batch * sizeof(float));
+    for (i64 b = 0; b < batch; b++) {
+        i64 at = rows->actions[b] * batch + b;
+        float target = rows->discounts[b] * next_values[b], error, slope, cost;
+        target = rows->rewards[b] + target;
+        error = values[at] - target;
+        if (plan->is_huber) {
+            slope = error < -1.0f ? -1.0f : error;
+            slope = slope > 1.0f ? 1.0f : slope;
+            cost = slope * (error - 0.5f * slope);
+        } else {
+            slope = 2.0f * error;
+            cost = error * error;
+        }
+        plan->errors[b] = error;
+        plan->selected[b] = values[at];
+        losses[b] = rows->weights[b] * cost;
+        gradient[at] = rows->weights[b] * slope / count;
+    }
+    *loss = (double)sum(losses, batch) / (double)batch;
+    backward(plan->network, plan->num_layers, batch, plan->columns, 0, 0);
+    return move(plan->optimizer, with, *loss, norm);
+}

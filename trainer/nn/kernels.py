@@ -119,6 +119,47 @@ class PolicySums(ctypes.Structure):
     )
 
 
+class StepNumbers(ctypes.Structure):
+    """The numbers of a step of Adam, and the limit of the norm; `StepNumbers` in C."""
+
+    _fields_ = (
+        *((name, ctypes.c_float) for name in ("decay_1", "decay_2", "epsilon", "factor")),
+        ("limit", ctypes.c_double),
+    )
+
+
+class DqnPlan(ctypes.Structure):
+    """The networks and the memory of DQN, for batches of one size; `DqnPlan` in C."""
+
+    _fields_ = (
+        ("network", _Address),
+        ("target", _Address),
+        *(
+            (name, _Count)
+            for name in (
+                *("num_layers", "num_target_layers", "batch", "num_obs", "num_actions"),
+                *("is_double", "is_huber"),
+            )
+        ),
+        *(
+            (name, _Address)
+            for name in (
+                *("columns", "target_columns", "errors", "selected", "scratch"),
+                "optimizer",
+            )
+        ),
+    )
+
+
+class Transitions(ctypes.Structure):
+    """A batch of transitions; `Transitions` in C."""
+
+    _fields_ = tuple(
+        (name, _Address)
+        for name in ("obs", "next_obs", "actions", "rewards", "discounts", "weights")
+    )
+
+
 class _Function(ctypes.Structure):
     _fields_ = (("loop", _Address), ("data", _Address))
 
@@ -145,6 +186,7 @@ _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "squares": (ctypes.c_float, (_Address,)),
     "ppo_categorical": (ctypes.c_int, (_Address,) * 4),
     "ppo_gaussian": (ctypes.c_int, (_Address,) * 4),
+    "dqn_step": (ctypes.c_int, (_Address,) * 5),
 }
 """Result and arguments of the functions."""
 
@@ -191,6 +233,11 @@ def functions_if(check: Check) -> Any:
         _PASSED[check] = False  # what the check itself makes is not to use them
         _PASSED[check] = check(loaded)
     return loaded if _PASSED[check] else None
+
+
+def functions() -> Any:
+    """All functions in C, if every check was passed; None otherwise."""
+    return None if why_not() else _loaded().functions
 
 
 def why_not() -> str:
@@ -312,6 +359,23 @@ class Chain:
             return False
         self._backward(self.plans, *self._sizes, at, d_at, only_inputs)
         return True
+
+
+class Network:
+    """Dense layers, one behind the other, and the columns that the first of them reads.
+
+    Attributes:
+        layers: as C has them.
+        columns: [inputs + 1, batch].
+        width: of the outputs.
+    """
+
+    def __init__(self, columns: Array, *chains: Chain) -> None:
+        """Keeps the memory of chains that follow each other."""
+        self._chains, self.columns = chains, columns
+        plans = [plan for chain in chains for plan in chain.plans]
+        self.layers = (LayerPlan * len(plans))(*plans)
+        self.width = plans[-1].outputs
 
 
 class ActingChain:

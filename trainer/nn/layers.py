@@ -648,6 +648,11 @@ class MLP:
                 cache.gradient, inputs=None if only_inputs else inputs, d_inputs=d_before
             )
 
+    @property
+    def chain_in_c(self) -> kernels.Chain | None:
+        """What the kernels have of the batches that were learnt from last; None if nothing."""
+        return self._chain
+
     def _allocate(self, batch_size: int) -> None:
         """Makes the workspace for batches of that size."""
         self._batch_size, self._chain = -1, None  # an interrupt may come before all is there

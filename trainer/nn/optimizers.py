@@ -273,28 +273,39 @@ class Adam:
         Args:
             lr: learning rate ≥ 0; one for all, or one for each number of the flat vector.
         """
-        self._num_steps += 1
-        plan = self._plan_for(lr if isinstance(lr, np.ndarray) else None)
+        plan = self.in_c(lr if isinstance(lr, np.ndarray) else None)
         if plan is not None:
-            plan.step(*self._factors(1.0 if isinstance(lr, np.ndarray) else lr))
-        else:
+            plan.step(*self.next_factors(lr))
+        self._num_steps += 1
+        if plan is None:
             size = self._parameters.flat.size
             for start in range(0, size, _ADAM_BLOCK):  # once, but for large networks
                 part = slice(start, min(start + _ADAM_BLOCK, size))
                 self._step_part(part, lr[part] if isinstance(lr, np.ndarray) else lr)
-        if self._num_steps % _FLUSH_EVERY == 0:
-            self._flush_moments()
+        self._flush_moments_if_due()
 
-    def _factors(self, lr: float) -> tuple[float, float, float, float]:
-        """1 - β₁, 1 - β₂, what is added to the root of v, and the factor of the quotient."""
+    def next_factors(self, lr: float | Array) -> tuple[float, float, float, float]:
+        """Of the next step: 1 - β₁, 1 - β₂, what is added to √v, and the quotient's factor."""
+        return self._factors(self._num_steps + 1, 1.0 if isinstance(lr, np.ndarray) else lr)
+
+    def _factors(self, number: int, lr: float) -> tuple[float, float, float, float]:
         beta_1, beta_2 = self._betas
-        correction_1 = 1.0 - beta_1**self._num_steps
-        correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)
+        correction_1 = 1.0 - beta_1**number
+        correction_2 = math.sqrt(1.0 - beta_2**number)
         factor = lr * correction_2 / correction_1
         return 1.0 - beta_1, 1.0 - beta_2, self._epsilon * correction_2, factor
 
-    def _plan_for(self, rates: Array | None) -> kernels.Optimizer | None:
-        """What computes a step in C; None if NumPy is to."""
+    def note_step(self) -> None:
+        """Counts a step that was made in C, with `in_c` and `next_factors`."""
+        self._num_steps += 1
+        self._flush_moments_if_due()
+
+    def in_c(self, rates: Array | None) -> kernels.Optimizer | None:
+        """What computes a step in C; None if NumPy is to.
+
+        Args:
+            rates: a learning rate for each number, or one for all is given with each step.
+        """
         if self._functions is None:
             return None
         if self._plan is None or self._plan.rates is not rates:
@@ -307,19 +318,21 @@ class Adam:
             self._plan = kernels.Optimizer(self._functions, *vectors, rates=rates)
         return self._plan
 
-    def _flush_moments(self) -> None:
-        """Moments that are next to nothing become 0.
+    def _flush_moments_if_due(self) -> None:
+        """From time to time, moments that are next to nothing become 0.
 
         Without a gradient (units of ReLU that are never active) they decay until they are subnormal
         (below 1.2e-38 in float32), and stay there: processors compute with such numbers some
         hundred times slower.
         """
+        if self._num_steps % _FLUSH_EVERY:
+            return
         for moment in (self._first_moment.flat, self._second_moment.flat):
             moment[np.abs(moment, out=self._scratch) < _NEXT_TO_NOTHING] = 0.0
 
     def _step_part(self, part: slice, lr: float | Array) -> None:
         """One part of the flat vectors; every number has an operation of its own."""
-        decay_1, decay_2, epsilon, _ = self._factors(1.0)
+        decay_1, decay_2, epsilon, _ = self._factors(self._num_steps, 1.0)
         gradient, scratch = self._gradients.flat[part], self._scratch[part]
         first, second = self._first_moment.flat[part], self._second_moment.flat[part]
         parameters = self._parameters.flat[part]
@@ -336,7 +349,7 @@ class Adam:
         if isinstance(lr, np.ndarray):
             np.multiply(scratch, lr, scratch)
             lr = 1.0
-        np.multiply(scratch, self._factors(lr)[-1], scratch)
+        np.multiply(scratch, self._factors(self._num_steps, lr)[-1], scratch)
         np.subtract(parameters, scratch, parameters)
 
     def get_state(self) -> State:
@@ -416,6 +429,14 @@ class GradientClipping:
         if functions is not None and kernels.are_plain(flat):
             squares = self._squares.flat
             self._plan = kernels.Optimizer(functions, flat, flat, flat, flat, squares)
+
+    @property
+    def limit_in_c(self) -> float | None:
+        """The limit of the norm of the whole gradient; None if another one is to be limited."""
+        if self._limit is None:
+            return math.inf
+        is_known = self._mode == "global_norm" and len(self._parts) == 1
+        return self._limit if is_known else None
 
     def global_norm(self) -> float:
         """The L2 norm of the whole gradient; inf or nan if a number in it is.

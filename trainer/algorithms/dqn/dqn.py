@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from gymnasium import spaces
 
+from trainer.algorithms.dqn.step_in_c import StepInC
 from trainer.algorithms.dqn.training_section import DQNTrainingSection
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig
 from trainer.config import AlgorithmConfig
@@ -200,10 +201,38 @@ class DQNLearner(ReplayLearner):
         atoms = self.module.atoms if isinstance(self.module, QModule) else np.zeros(1)
         self._atoms = atoms if len(atoms) > 1 else None
         self._no_values: Array = np.zeros(0)
+        self._in_c = StepInC(self) if type(self) is DQNLearner and self._atoms is None else None
 
     def learn(self, batch: ReplayBatch, *, lr: float, rng: np.random.Generator) -> ReplayUpdate:
-        """One gradient step; see `ReplayLearner.learn`."""
+        """One gradient step, in C where that can be; see `ReplayLearner.learn`."""
         del rng
+        update = None if self._in_c is None else self._in_c.step(batch, lr=lr)
+        return self.step_in_numpy(batch, lr=lr) if update is None else update
+
+    @property
+    def target_module(self) -> RLModule:
+        """The target network."""
+        return self.target.module
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the network itself chooses the next actions."""
+        return self.settings.double_q
+
+    @property
+    def is_huber(self) -> bool:
+        """Whether large errors count linearly."""
+        return self.settings.td_error_loss_fn == "huber"
+
+    def update_of(
+        self, batch: ReplayBatch, loss: float, norm: float, errors: Array, selected: Array
+    ) -> ReplayUpdate:
+        """What a step in C gives; a ModuleError if it was not made."""
+        self.note_applied(loss, norm, vars(batch))
+        return ReplayUpdate(errors, lambda: _metrics(loss, selected, norm))
+
+    def step_in_numpy(self, batch: ReplayBatch, *, lr: float) -> ReplayUpdate:
+        """One gradient step."""
         # The next observations first: `backward` belongs to the last forward pass.
         next_outputs = self._target_outputs(self.target.module, batch.next_obs)
         chooser = next_outputs
@@ -218,7 +247,8 @@ class DQNLearner(ReplayLearner):
             self._no_values = np.zeros(len(batch.obs), self.module.parameters.dtype)
         self.module.backward(d_action_dist_inputs=loss.d_outputs, d_vf_preds=self._no_values)
         norm = self.apply_gradients(loss=loss.total_loss, lr=lr, batch=vars(batch))
-        return ReplayUpdate(loss.td_errors, lambda: _metrics(loss, norm))
+        total, selected = loss.total_loss, loss.q_selected
+        return ReplayUpdate(loss.td_errors, lambda: _metrics(total, selected, norm))
 
     def follow(self) -> None:
         """Moves the target network."""
@@ -260,11 +290,10 @@ class DQNLearner(ReplayLearner):
         return distributional_loss(logits, batch.actions, target, batch.weights, atoms=atoms)
 
 
-def _metrics(loss: QLoss, norm: float) -> dict[str, Any]:
-    q_values = loss.q_selected
+def _metrics(loss: float, q_values: Array, norm: float) -> dict[str, Any]:
     return {
-        "qf_loss": loss.total_loss,
-        "total_loss": loss.total_loss,
+        "qf_loss": loss,
+        "total_loss": loss,
         "qf_mean": float(q_values.mean()),
         "qf_min": float(q_values.min()),
         "qf_max": float(q_values.max()),

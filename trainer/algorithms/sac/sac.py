@@ -290,7 +290,7 @@ class SACLearner(ReplayLearner):
         self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
         self._alpha_lr = Schedule.from_setting(settings.alpha_lr, name="alpha_lr")
         self._optimized = _optimized_parts(self.module)
-        self._clipping = GradientClipping(
+        self.clipping = GradientClipping(
             self.module.gradients,
             limit=settings.grad_clip,
             mode=settings.grad_clip_by,
