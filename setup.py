@@ -7,7 +7,13 @@ setup(
         Extension(
             "trainer.nn._kernels",
             ["trainer/nn/kernels.c"],
-            extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno"],
+            extra_compile_args=[
+                "-std=c11",
+                "-pthread",
+                "-O3",
+                "-ffp-contract=off",
+                "-fno-math-errno",
+            ],
             optional=True,  # without a compiler NumPy computes, with the same bytes
         )
     ]

@@ -1,16 +1,28 @@
 """Kernels in C give the bits of NumPy, and are left alone where they would not."""
 
+import math
+import multiprocessing
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.nn import Parameters, kernels
-from trainer.nn.layers import MLP, ActingForward, LayerSpec, columns_with_ones
+from trainer.nn import Parameters, kernels, layers
+from trainer.nn.layers import (
+    MLP,
+    ActingForward,
+    BackwardPass,
+    ForwardPass,
+    LayerSpec,
+    columns_with_ones,
+    run_side_by_side,
+)
 from trainer.nn.optimizers import Adam, GradientClipping
 
 there = pytest.mark.skipif(bool(kernels.why_not()), reason=f"no kernels: {kernels.why_not()}")
@@ -118,6 +130,87 @@ def test_numbers_that_are_not_finite_spread_as_in_numpy():
     assert str(found[0]) == str(found[1])
 
 
+# ---- two things at once
+
+
+def pairs(width=300, size=64):
+    """A forward and a backward pass of two networks, at once or one after the other, as bytes."""
+    found = []
+    nets = [network([width, width, 1 + index], "relu") for index in range(2)]
+    inputs, d_inputs = [batch_of(size), batch_of(size)], np.empty((2, 4, size), np.float32)
+    passes = [ForwardPass(net, one) for (net, _), one in zip(nets, inputs, strict=True)]
+    run_side_by_side(passes[:1], passes[1:])
+    found += [one.outputs.tobytes() for one in passes]
+    back = [
+        BackwardPass(net, np.ones((1 + index, size), np.float32), d_inputs=d_inputs[index])
+        for index, (net, _) in enumerate(nets)
+    ]
+    run_side_by_side(back[:1], back[1:])
+    run_side_by_side(back[:1], [back[1], passes[1]])
+    return [*found, d_inputs.tobytes(), *(gradients.flat.tobytes() for _, gradients in nets)]
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """What the pairs give one after the other."""
+    with monkeypatch.context() as patch:
+        patch.setattr(layers, "LARGE_PASS", math.inf)
+        return pairs()
+
+
+@there
+def test_passes_at_once_have_the_same_bits(one_by_one, monkeypatch):
+    monkeypatch.setattr(layers, "LARGE_PASS", 0)
+    for _ in range(300):
+        assert pairs() == one_by_one
+
+
+@there
+def test_threads_of_the_user_that_learn_at_once_do_not_disturb_each_other(one_by_one):
+    found = [[], []]
+
+    def learn(own):
+        for _ in range(50):
+            own.append(pairs() == one_by_one)
+
+    threads = [threading.Thread(target=learn, args=(own,)) for own in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[True] * 50] * 2
+
+
+@there
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_forked_process_has_a_second_thread_of_its_own(one_by_one):
+    assert pairs() == one_by_one  # so that the thread is there
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(_same_pairs, [one_by_one] * 4) == [True] * 4
+    assert pairs() == one_by_one
+
+
+def _same_pairs(expected):
+    return all(pairs() == expected for _ in range(20))
+
+
+@there
+def test_it_sleeps_when_it_is_not_needed(one_by_one):
+    assert pairs() == one_by_one
+    time.sleep(0.01)  # longer than it waits for more
+    begun, until = time.process_time(), time.monotonic() + 0.2
+    while time.monotonic() < until:
+        time.sleep(0.02)
+    assert time.process_time() - begun < 0.1
+
+
+@there
+def test_one_core_computes_one_after_the_other(one_by_one, monkeypatch, anew):
+    monkeypatch.setattr(kernels, "_num_cores", lambda: 1)
+    assert kernels.why_not() == ""
+    assert pairs() == one_by_one
+
+
 # ---- what C is not given
 
 
@@ -187,7 +280,9 @@ def anew(monkeypatch):
     kernels._loaded.cache_clear()
     monkeypatch.setattr(kernels, "_PASSED", {})
     yield
+    monkeypatch.undo()
     kernels._loaded.cache_clear()
+    kernels._loaded()  # lends again what belongs to it
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import threading
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from tests.sac_updates import BOX, CHOICE, MODEL, NUM_ROWS, replayed_rows, sac_l
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules import QModule, SACModule
-from trainer.modules import sac_module as critics
+from trainer.nn import layers
 from trainer.replay import PrioritizedReplayBuffer
-from trainer.runtime import threads as side_by_side
 from trainer.testing.checks import gradient_check
 
 
@@ -302,17 +300,13 @@ def test_metrics_have_the_names_of_rllib():
 
 
 @pytest.mark.parametrize("actions", [BOX, CHOICE])
-def test_critics_that_are_computed_at_once_have_the_same_bits(actions, monkeypatch):
-    monkeypatch.setattr(side_by_side, "_num_cores", lambda: 2)
+def test_networks_that_are_computed_at_once_have_the_same_bits(actions, monkeypatch):
     weights = []
     for large in (0.0, math.inf):
-        monkeypatch.setattr(critics, "LARGE_PRODUCTS", large)
+        monkeypatch.setattr(layers, "LARGE_PASS", large)
         subject = sac_learner(actions)
-        with subject.target.critics.side_by_side:
-            for seed in range(3):
-                subject.learn(replayed_rows(actions), lr=0.0, rng=np.random.default_rng(seed))
-            threads = [thread.name for thread in threading.enumerate()]
-            assert ("side by side" in threads) == (large == 0.0)
+        for seed in range(3):
+            subject.learn(replayed_rows(actions), lr=0.0, rng=np.random.default_rng(seed))
         weights.append(subject.module.gradients.flat.tobytes())
     assert weights[0] == weights[1]
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import gymnasium as gym
 import numpy as np
@@ -36,7 +36,13 @@ from trainer.nn import (
     ImageNetwork,
     acting_forward,
 )
-from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import (
+    POLICY_HEAD_GAIN,
+    VALUE_HEAD_GAIN,
+    ForwardPass,
+    are_large,
+    run_side_by_side,
+)
 from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
@@ -193,7 +199,7 @@ class ActorCriticModule(RLModule):
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         features = self._trunk.forward(obs)
-        inputs = self._pi.forward(features)[:-1]
+        inputs, values = self._forward_heads(features)
         if self._log_std is not None:
             self._dist_inputs[: len(inputs)] = inputs
             self._dist_inputs[len(inputs) :] = (
@@ -203,9 +209,19 @@ class ActorCriticModule(RLModule):
             )
             inputs = self._dist_inputs
         outputs = {ACTION_DIST_INPUTS: inputs.T}
-        if self._vf is not None:
-            outputs[VF_PREDS] = self._vf.forward(features)[0]
+        if values is not None:
+            outputs[VF_PREDS] = values
         return outputs
+
+    def _forward_heads(self, features: Array) -> tuple[Array, Array | None]:
+        """What policy and value network give, [K, B] and [B]."""
+        pi, vf = self._pi, self._vf
+        if vf is not None and are_large((pi, vf), len(features[0])):
+            networks = cast("tuple[MLP, MLP]", (pi, vf))
+            passes = [ForwardPass(network, features) for network in networks]
+            run_side_by_side(passes[:1], passes[1:])
+            return passes[0].outputs[:-1], passes[1].outputs[0]
+        return pi.forward(features)[:-1], None if vf is None else vf.forward(features)[0]
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array) -> None:
         batch_size = self._batch_size

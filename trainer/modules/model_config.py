@@ -34,7 +34,7 @@ from trainer.nn import (
     columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.layers import Initializer
+from trainer.nn.layers import BackwardPass, Initializer, are_large, run_side_by_side
 from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images
@@ -617,6 +617,10 @@ class Trunk:
             *heads: each with the derivative of the loss for its outputs, [N, B].
         """
         if self.encoder is None:
+            if are_large([head for head, _ in heads], heads[0][1].shape[1]):
+                passes = [BackwardPass(head, d) for head, d in heads if isinstance(head, MLP)]
+                run_side_by_side(passes[:1], passes[1:])
+                return
             for head, gradient in heads:
                 head.backward(gradient)
             return

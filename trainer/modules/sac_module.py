@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -31,9 +30,14 @@ from trainer.nn import (
     SquashedGaussian,
     columns_with_ones,
 )
-from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import (
+    POLICY_HEAD_GAIN,
+    VALUE_HEAD_GAIN,
+    BackwardPass,
+    ForwardPass,
+    run_side_by_side,
+)
 from trainer.nn.torch_network import BACKENDS
-from trainer.runtime.threads import SideBySide
 from trainer.spaces import shown_images
 from trainer.types import Array
 from trainer_toolkit.checks import shown
@@ -41,9 +45,6 @@ from trainer_toolkit.checks import shown
 # ---- critics
 #
 # The critics of SAC: one or two networks of the same shape that read the same inputs.
-
-LARGE_PRODUCTS: Final = 4_000_000
-"""So many multiplications in a forward pass (about 40 µs) are worth a thread of their own."""
 
 
 class Critics:
@@ -57,7 +58,6 @@ class Critics:
         networks: one for each name.
         parameters: where their weights are, among others perhaps.
         of_all_actions: they give the values of all actions of a Discrete space.
-        side_by_side: computes two critics at once while it is open; the bits are the same.
     """
 
     def __init__(
@@ -87,7 +87,6 @@ class Critics:
         self.names = tuple(names)
         self.parameters = parameters
         self.of_all_actions = of_all_actions
-        self.side_by_side = SideBySide()
         self._obs_size = obs_size
         self._num_inputs = obs_size if of_all_actions else obs_size + num_actions
         self.networks = [
@@ -111,41 +110,33 @@ class Critics:
         last = len(self.networks[-1].layers) - 1
         return self.parameters.block(f"{self.names[0]}/0/kernel", f"{self.names[-1]}/{last}/bias")
 
-    @property
-    def are_large(self) -> bool:
-        """Whether the products of the last batch were large enough for a thread of their own."""
-        return self._num_products >= LARGE_PRODUCTS
-
-    def forward(
-        self, obs: Array, actions: Array | None = None, *, in_one_thread: bool = False
-    ) -> list[Array]:
+    def forward(self, obs: Array, actions: Array | None = None) -> list[Array]:
         """The values that each critic gives.
 
         Args:
             obs: encoded, [B, D].
             actions: [B, …], in [-1, 1]; None if they value all actions.
-            in_one_thread: compute one critic after the other: this is one of two computations
-                already that run side by side.
 
         Returns:
             [B] of the given actions, or [B, n] of all; views that the next call overwrites.
         """
+        passes = self.passes(obs, actions)
+        run_side_by_side(passes[:1], passes[1:])
+        return self.values(passes)
+
+    def passes(self, obs: Array, actions: Array | None = None) -> list[ForwardPass]:
+        """The passes that give the values, to be run; arguments as of `forward`."""
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         inputs = self._inputs
         inputs[: self._obs_size] = obs[:, : self._obs_size].T  # without the action mask
         if actions is not None:
             inputs[self._obs_size : -1] = actions.reshape(len(obs), -1).T
-        outputs: list[Array] = [inputs] * len(self.networks)
+        return [ForwardPass(network, inputs) for network in self.networks]
 
-        def forward(index: int) -> None:
-            outputs[index] = self.networks[index].forward(inputs)[:-1]
-
-        if in_one_thread:
-            for index in range(len(outputs)):
-                forward(index)
-        else:
-            self._for_each(forward)
+    def values(self, passes: Sequence[ForwardPass]) -> list[Array]:
+        """What the passes gave; see `forward`."""
+        outputs = [one.outputs[:-1] for one in passes]
         return [values.T if self.of_all_actions else values[0] for values in outputs]
 
     def backward(self, d_values: Sequence[Array]) -> None:
@@ -154,12 +145,9 @@ class Critics:
         Args:
             d_values: for each critic, of the shape that `forward` gave.
         """
-
-        def backward(index: int) -> None:
-            gradient = d_values[index]
-            self.networks[index].backward(gradient.T if self.of_all_actions else gradient[None, :])
-
-        self._for_each(backward)
+        gradients = [d.T if self.of_all_actions else d[None, :] for d in d_values]
+        passes = [BackwardPass(*pair) for pair in zip(self.networks, gradients, strict=True)]
+        run_side_by_side(passes[:1], passes[1:])
 
     def d_actions(self, d_values: Sequence[Array]) -> Array:
         """How the values change with the actions: Σ d_values · dQ/da over the critics, [B, A].
@@ -169,23 +157,14 @@ class Critics:
         Args:
             d_values: for each critic, [B].
         """
-
-        def backward(index: int) -> None:
-            self.networks[index].backward(
-                d_values[index][None, :], d_inputs=self._d_inputs[index], only_inputs=True
-            )
-
-        self._for_each(backward)
+        triples = zip(self.networks, d_values, self._d_inputs, strict=True)
+        passes = [
+            BackwardPass(network, d[None, :], d_inputs=d_inputs, only_inputs=True)
+            for network, d, d_inputs in triples
+        ]
+        run_side_by_side(passes[:1], passes[1:])
         d_actions: Array = np.add.reduce(self._d_inputs[:, self._obs_size :], axis=0).T
         return d_actions
-
-    def _for_each(self, compute: Callable[[int], None]) -> None:
-        """Computes something for every critic, by its index."""
-        if len(self.networks) == 2 and self.are_large:
-            self.side_by_side.run(lambda: compute(0), lambda: compute(1))
-            return
-        for index in range(len(self.networks)):
-            compute(index)
 
     def _allocate(self, batch_size: int) -> None:
         """Makes the memory that batches of that size need."""
@@ -193,8 +172,6 @@ class Critics:
         self._batch_size = -1  # an interrupt may come before all of it is there
         self._inputs = columns_with_ones(self._num_inputs, batch_size, dtype)
         self._d_inputs: Array = np.empty((len(self.networks), self._num_inputs, batch_size), dtype)
-        layers = self.networks[0].layers
-        self._num_products = batch_size * sum(math.prod(layer.weights.shape) for layer in layers)
         self._batch_size = batch_size
 
 
@@ -408,15 +385,21 @@ class SACModule(RLModule):
 
     def forward_train(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """The policy's inputs [B, K], a view that does not last."""
+        return {ACTION_DIST_INPUTS: self._pi.forward(self._laid_out(batch))[:-1].T}
+
+    def _laid_out(self, batch: Mapping[str, Array]) -> Array:
         obs = self.checked_rows(batch)
         if len(obs) != self._batch_size:
             self._allocate(len(obs))
         self._obs_and_ones[:-1] = obs.T
-        return {ACTION_DIST_INPUTS: self._pi.forward(self._obs_and_ones)[:-1].T}
+        return self._obs_and_ones
 
     @property
-    def can_look_ahead(self) -> bool:
-        """Whether `look_ahead` gives what `forward_train` does: not where a subclass changed it."""
+    def has_own_passes(self) -> bool:
+        """Whether `pass_for` and others compute what `forward_train` and `backward` do.
+
+        Not where a subclass changed these.
+        """
         kind = type(self)
         return self._mlp_class is MLP and (
             kind.forward_train,
@@ -430,18 +413,22 @@ class SACModule(RLModule):
             RLModule.training_outputs,
         )
 
-    def look_ahead(self, obs: Array) -> Array:
-        """The policy's inputs [B, K], in memory that `forward_train` leaves alone; a view.
+    def pass_for(self, obs: Array) -> ForwardPass:
+        """The pass of `forward_train`, to be run; its outputs are [K + 1, B]."""
+        return ForwardPass(self._pi, self._laid_out({OBS: obs}))
 
-        Both can run at once, and neither changes a bit of the other.
-        """
+    def pass_ahead(self, obs: Array) -> ForwardPass:
+        """The same in memory that `forward_train` leaves alone, so that both can be run at once."""
         if self._pi_ahead is None:
             self._pi_ahead = self._policy_network()
         if self._ahead_and_ones.shape[1] != len(obs):
             self._ahead_and_ones = columns_with_ones(self.obs_size, len(obs), self.parameters.dtype)
         self._ahead_and_ones[:-1] = obs.T
-        inputs: Array = self._pi_ahead.forward(self._ahead_and_ones)[:-1].T
-        return inputs
+        return ForwardPass(self._pi_ahead, self._ahead_and_ones)
+
+    def pass_back(self, d_action_dist_inputs: Array) -> BackwardPass:
+        """The pass of `backward`, to be run."""
+        return BackwardPass(self._pi, d_action_dist_inputs.T)
 
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites the policy's gradients; there is no value function besides the critics."""

@@ -12,7 +12,6 @@ from trainer.errors import ModuleError
 from trainer.modules.sac_module import LOG_ALPHA, sac_distribution
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import ActionDistribution, Categorical, Parameters
-from trainer.runtime.threads import SideBySide
 from trainer.types import Array
 
 _CRITIC: Final = "qf"
@@ -114,7 +113,6 @@ class TorchCritics:
     Attributes:
         names: of the critics, by which metrics are called.
         parameters: where their weights are, among others perhaps.
-        side_by_side: of no use here; the critics are computed one after the other.
     """
 
     def __init__(self, module: TorchSACModule, *, followed: TorchSACModule | None = None) -> None:
@@ -129,7 +127,6 @@ class TorchCritics:
         self._layers = module._torch_layers
         self._followed = followed
         self.parameters: Parameters = module.parameters
-        self.side_by_side = SideBySide()
         tensors = module.parameters.tensors
         self._tensors = {n: t for n, t in tensors.items() if module.place_of(n) == 1}
         if followed is not None:

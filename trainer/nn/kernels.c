@@ -9,8 +9,12 @@
    All arrays are float32 and contiguous, but for what is said otherwise. */
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 typedef int64_t i64;
 
@@ -44,7 +48,7 @@ typedef struct {
 
 static struct {
     void *gemm, *gemv;
-    i64 has_64_bits;
+    i64 has_64_bits, num_cores;
     Function tanh, exp, log, maximum;
 } numpy;
 
@@ -110,6 +114,130 @@ static float sum(const float *values, i64 size) {
 
 /* f over all values, in place. */
 static void apply_to(Function f, float *values, i64 size) { apply(f, values, values, size); }
+
+/* ---- two things at once
+
+   A second thread for what is worth it: it sleeps unless it was needed in the last 50 µs. What
+   either computes does not depend on whether there is one. */
+
+typedef void (*Work)(const void *of);
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_llong num_asked, num_done;
+    atomic_flag is_taken; /* by a thread of the caller's */
+    int is_there, is_registered;
+    Work work;
+    const void *of;
+} helper = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, ATOMIC_FLAG_INIT, 0, 0, 0, 0};
+
+static void pause_a_little(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static i64 now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * (i64)1000000000 + now.tv_nsec;
+}
+
+static void wait_for(atomic_llong *number, i64 wanted) {
+    i64 until = now_ns() + 50000;
+    do
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load(number) >= wanted) return;
+            pause_a_little();
+        }
+    while (now_ns() < until);
+    pthread_mutex_lock(&helper.lock);
+    while (atomic_load(number) < wanted) pthread_cond_wait(&helper.changed, &helper.lock);
+    pthread_mutex_unlock(&helper.lock);
+}
+
+static void count(atomic_llong *number) {
+    pthread_mutex_lock(&helper.lock);
+    atomic_fetch_add(number, 1);
+    pthread_cond_broadcast(&helper.changed);
+    pthread_mutex_unlock(&helper.lock);
+}
+
+static void *help(void *nothing) {
+    for (i64 number = 1;; number++) {
+        wait_for(&helper.num_asked, number);
+        helper.work(helper.of);
+        count(&helper.num_done);
+    }
+    return nothing;
+}
+
+/* In a child that was forked there is no second thread, and nobody holds a lock. */
+static void forget(void) {
+    pthread_mutex_init(&helper.lock, 0);
+    pthread_cond_init(&helper.changed, 0);
+    atomic_store(&helper.num_asked, 0);
+    atomic_store(&helper.num_done, 0);
+    atomic_flag_clear(&helper.is_taken);
+    helper.is_there = 0;
+}
+
+static int has_helper(void) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (helper.is_there || numpy.num_cores < 2) return helper.is_there;
+    if (!helper.is_registered) helper.is_registered = !pthread_atfork(0, 0, forget);
+    sigfillset(&all); /* signals are for the threads of Python */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    helper.is_there = helper.is_registered && !pthread_create(&thread, 0, help, 0);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+    if (helper.is_there) pthread_detach(thread);
+    return helper.is_there;
+}
+
+static void do_both(Work first, const void *of_first, Work second, const void *of_second) {
+    if (atomic_flag_test_and_set(&helper.is_taken)) { /* two threads of Python learn */
+        first(of_first);
+        second(of_second);
+        return;
+    }
+    if (has_helper()) {
+        helper.work = second, helper.of = of_second;
+        count(&helper.num_asked);
+        first(of_first);
+        wait_for(&helper.num_done, atomic_load(&helper.num_asked));
+    } else {
+        first(of_first);
+        second(of_second);
+    }
+    atomic_flag_clear(&helper.is_taken);
+}
+
+enum { WORTH_TWO = 50000 }; /* numbers: about 10 µs of Adam */
+
+typedef struct {
+    void (*work)(const void *of, i64 begin, i64 end);
+    const void *of;
+    i64 begin, end;
+} Part;
+
+static void do_part(const void *of) {
+    const Part *part = of;
+    part->work(part->of, part->begin, part->end);
+}
+
+/* Work on each number by itself, in two halves if there are many. */
+static void for_all(void (*work)(const void *, i64, i64), const void *of, i64 size) {
+    i64 half = size / 2;
+    Part parts[2] = {{work, of, 0, half}, {work, of, half, size}};
+    if (size < WORTH_TWO)
+        work(of, 0, size);
+    else
+        do_both(do_part, parts, do_part, parts + 1);
+}
 
 /* ---- dense layers in a chain: see MLP in layers.py */
 
@@ -204,6 +332,38 @@ void act(const Layer *layers, i64 count, i64 blocks, float **values) {
     }
 }
 
+/* ---- passes of several networks, two at a time */
+
+enum { FORWARD = 0, BACKWARD = 1, BACKWARD_TO_INPUTS = 2 };
+
+typedef struct {
+    const Layer *layers;
+    i64 count, batch, kind;
+    const float *inputs;
+    float *d_inputs;
+} Pass;
+
+typedef struct {
+    const Pass *passes;
+    i64 count;
+} Passes;
+
+static void run(const void *of) {
+    const Passes *all = of;
+    for (const Pass *pass = all->passes; pass < all->passes + all->count; pass++)
+        if (pass->kind == FORWARD)
+            forward(pass->layers, pass->count, pass->batch, pass->inputs);
+        else
+            backward(pass->layers, pass->count, pass->batch, pass->inputs, pass->d_inputs,
+                     pass->kind == BACKWARD_TO_INPUTS);
+}
+
+/* The first ones in order, and beside them the others in order. */
+void run_both(const Pass *passes, i64 num_first, i64 num_second) {
+    Passes first = {passes, num_first}, second = {passes + num_first, num_second};
+    do_both(run, &first, run, &second);
+}
+
 /* ---- Adam and the norm of gradients: see optimizers.py */
 
 typedef struct {
@@ -212,13 +372,20 @@ typedef struct {
     float *rates; /* one for each number, or NULL */
 } Optimizer;
 
-/* The numbers are those of one step: 1 - beta of both moments, what is added to the root of the
-   second one, and the factor of the quotient. */
-WIDE void adam(const Optimizer *of, float decay_1, float decay_2, float epsilon, float factor) {
+typedef struct {
+    const Optimizer *of;
+    float decay_1, decay_2, epsilon, factor;
+} Step;
+
+WIDE static void step(const void *of_step, i64 begin, i64 end) {
+    const Step *with = of_step;
+    const Optimizer *of = with->of;
     float *restrict parameters = of->parameters, *restrict first = of->first_moment;
     float *restrict second = of->second_moment;
     const float *restrict gradients = of->gradients, *restrict rates = of->rates;
-    for (i64 i = 0; i < of->size; i++) {
+    float decay_1 = with->decay_1, decay_2 = with->decay_2;
+    float epsilon = with->epsilon, factor = with->factor;
+    for (i64 i = begin; i < end; i++) {
         float gradient = gradients[i], square = gradient * gradient, quotient;
         first[i] = first[i] + (gradient - first[i]) * decay_1;
         second[i] = second[i] + (square - second[i]) * decay_2;
@@ -228,12 +395,44 @@ WIDE void adam(const Optimizer *of, float decay_1, float decay_2, float epsilon,
     }
 }
 
-/* The sum of the squares of gradients, which are left in the scratch memory. */
-WIDE float squares(const Optimizer *of) {
+/* The numbers are those of one step: 1 - beta of both moments, what is added to the root of the
+   second one, and the factor of the quotient. */
+void adam(const Optimizer *of, float decay_1, float decay_2, float epsilon, float factor) {
+    Step with = {of, decay_1, decay_2, epsilon, factor};
+    for_all(step, &with, of->size);
+}
+
+WIDE static void square(const void *of_optimizer, i64 begin, i64 end) {
+    const Optimizer *of = of_optimizer;
     float *restrict out = of->scratch;
     const float *restrict gradients = of->gradients;
-    for (i64 i = 0; i < of->size; i++) out[i] = gradients[i] * gradients[i];
-    return sum(out, of->size);
+    for (i64 i = begin; i < end; i++) out[i] = gradients[i] * gradients[i];
+}
+
+/* The sum of the squares of gradients, which are left in the scratch memory. */
+float squares(const Optimizer *of) {
+    for_all(square, of, of->size);
+    return sum(of->scratch, of->size);
+}
+
+typedef struct {
+    float *target;
+    const float *source;
+    float share;
+} Following;
+
+WIDE static void follow_part(const void *of_following, i64 begin, i64 end) {
+    const Following *of = of_following;
+    float *restrict target = of->target;
+    const float *restrict source = of->source;
+    float share = of->share;
+    for (i64 i = begin; i < end; i++) target[i] = target[i] + (source[i] - target[i]) * share;
+}
+
+/* Moves the target by a share of the way to the source. */
+void follow(float *target, const float *source, i64 size, float share) {
+    Following of = {target, source, share};
+    for_all(follow_part, &of, size);
 }
 
 /* ---- the loss of PPO: see ppo.py, and `evaluate` and `backward` in distributions.py

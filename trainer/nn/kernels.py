@@ -57,6 +57,25 @@ class LayerPlan(ctypes.Structure):
         return plan
 
 
+class PassPlan(ctypes.Structure):
+    """A pass of a chain of layers; `Pass` in C."""
+
+    _fields_ = (
+        ("layers", _Address),
+        ("count", _Count),
+        ("batch", _Count),
+        ("kind", _Count),
+        ("inputs", _Address),
+        ("d_inputs", _Address),
+    )
+
+
+FORWARD: Final = 0
+BACKWARD: Final = 1
+BACKWARD_TO_INPUTS: Final = 2
+"""What kind of pass it is."""
+
+
 class OptimizerPlan(ctypes.Structure):
     """The flat vectors of an optimiser; `Optimizer` in C."""
 
@@ -169,6 +188,7 @@ class _Lent(ctypes.Structure):
         ("gemm", _Address),
         ("gemv", _Address),
         ("has_64_bits", _Count),
+        ("num_cores", _Count),
         ("tanh", _Function),
         ("exp", _Function),
         ("log", _Function),
@@ -184,6 +204,8 @@ _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "act": (None, (_Address, _Count, _Count, _Address)),
     "adam": (None, (_Address, *[ctypes.c_float] * 4)),
     "squares": (ctypes.c_float, (_Address,)),
+    "follow": (None, (_Address, _Address, _Count, ctypes.c_float)),
+    "run_both": (None, (_Address, _Count, _Count)),
     "ppo_categorical": (ctypes.c_int, (_Address,) * 4),
     "ppo_gaussian": (ctypes.c_int, (_Address,) * 4),
     "dqn_step": (ctypes.c_int, (_Address,) * 5),
@@ -287,11 +309,18 @@ def _load() -> Any:
         raise _NotUsableError(f"they cannot be loaded: {error}") from error
     gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions)
     loops = [_loop(function) for function in (np.tanh, np.exp, np.log, np.maximum)]
-    lent = _Lent(gemm, gemv, int(blas.has_64_bits), *loops)
+    lent = _Lent(gemm, gemv, int(blas.has_64_bits), _num_cores(), *loops)
     if loaded.lent_size() != ctypes.sizeof(_Lent):
         raise _NotUsableError("they are of another version of this package: install it again")
     loaded.lend(ctypes.byref(lent))
     return loaded
+
+
+def _num_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _UFunc(ctypes.Structure):
@@ -350,6 +379,14 @@ class Chain:
         if at:
             self._forward(self.plans, *self._sizes, at)
         return bool(at)
+
+    def planned(self, kind: int, inputs: Array, d_inputs: Array | None = None) -> PassPlan | None:
+        """A pass to be run beside another one; None if an array is not plain."""
+        at = self._inputs.of(inputs)
+        d_at = None if d_inputs is None else self._d_inputs.of(d_inputs)
+        if not at or d_at == 0:
+            return None
+        return PassPlan(ctypes.addressof(self.plans), *self._sizes, kind, at, d_at)
 
     def backward(self, inputs: Array, d_inputs: Array | None, *, only_inputs: bool) -> bool:
         """Overwrites gradients as `MLP.backward` does; False if an array is not plain."""

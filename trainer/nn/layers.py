@@ -555,6 +555,10 @@ class MLP:
 
     Life: `shapes` tells what parameters to create; `initialize` draws them; then any number of
     times `forward` followed by `backward`, which belongs to the last forward pass.
+
+    Attributes:
+        layers: in order.
+        num_weights: of all layers.
     """
 
     def __init__(
@@ -570,6 +574,7 @@ class MLP:
             DenseLayer(parameters, gradients, name=f"{name}/{index}", spec=spec)
             for index, spec in enumerate(layers)
         ]
+        self.num_weights = sum(layer.weights.size for layer in self.layers)
         self._dtype = parameters.dtype
         self._batch_size = -1
         self._caches: list[ActivationCache] = []
@@ -649,6 +654,31 @@ class MLP:
             )
 
     @property
+    def newest_outputs(self) -> Array:
+        """What the last forward pass gave."""
+        return self._outputs[-1]
+
+    def planned_forward(self, inputs: Array) -> kernels.PassPlan | None:
+        """A forward pass to be run in C; None if that cannot be."""
+        if type(self).forward is not MLP.forward:
+            return None
+        if inputs.shape[1] != self._batch_size:
+            self._allocate(inputs.shape[1])
+        self._inputs = inputs
+        chain = self._chain
+        return None if chain is None else chain.planned(kernels.FORWARD, inputs)
+
+    def planned_backward(
+        self, gradient: Array, d_inputs: Array | None, *, only_inputs: bool
+    ) -> kernels.PassPlan | None:
+        """A backward pass to be run in C; None if that cannot be."""
+        if self._chain is None or type(self).backward is not MLP.backward:
+            return None
+        np.copyto(self._caches[-1].gradient, gradient)
+        kind = kernels.BACKWARD_TO_INPUTS if only_inputs else kernels.BACKWARD
+        return self._chain.planned(kind, self._inputs, d_inputs)
+
+    @property
     def chain_in_c(self) -> kernels.Chain | None:
         """What the kernels have of the batches that were learnt from last; None if nothing."""
         return self._chain
@@ -668,6 +698,108 @@ class MLP:
             plans = [layer.plan(outputs, cache.gradient) for layer, outputs, cache in pairs]
             self._chain = kernels.Chain.of(self._functions, plans)
         self._batch_size = batch_size
+
+
+# ---- several passes
+
+LARGE_PASS: Final = 2_000_000
+"""So many multiplications (about 20 µs) are worth a second thread."""
+
+
+class ForwardPass:
+    """A forward pass of a network, to be run; see `run_side_by_side`.
+
+    Attributes:
+        outputs: what `MLP.forward` gives, once it was run.
+    """
+
+    outputs: Array
+
+    def __init__(self, network: MLP, inputs: Array) -> None:
+        """Is not run yet; arguments as of `MLP.forward`."""
+        self.network, self._inputs = network, inputs
+
+    @property
+    def num_products(self) -> int:
+        """Multiplications."""
+        return self.network.num_weights * int(self._inputs.shape[1])
+
+    def run(self) -> None:
+        """Runs it in this thread."""
+        self.outputs = self.network.forward(self._inputs)
+
+    def plan(self) -> kernels.PassPlan | None:
+        """What runs it in C; None if NumPy is to."""
+        plan = self.network.planned_forward(self._inputs)
+        if plan is not None:
+            self.outputs = self.network.newest_outputs
+        return plan
+
+
+class BackwardPass:
+    """A backward pass of a network, to be run; see `run_side_by_side`."""
+
+    def __init__(
+        self,
+        network: MLP,
+        gradient: Array,
+        *,
+        d_inputs: Array | None = None,
+        only_inputs: bool = False,
+    ) -> None:
+        """Is not run yet; arguments as of `MLP.backward`."""
+        self.network, self._gradient = network, gradient
+        self._d_inputs, self._only_inputs = d_inputs, only_inputs
+
+    @property
+    def num_products(self) -> int:
+        """Multiplications, or half of them."""
+        return self.network.num_weights * int(self._gradient.shape[1])
+
+    def run(self) -> None:
+        """Runs it in this thread."""
+        self.network.backward(
+            self._gradient, d_inputs=self._d_inputs, only_inputs=self._only_inputs
+        )
+
+    def plan(self) -> kernels.PassPlan | None:
+        """What runs it in C; None if NumPy is to."""
+        return self.network.planned_backward(
+            self._gradient, self._d_inputs, only_inputs=self._only_inputs
+        )
+
+
+Pass = ForwardPass | BackwardPass
+
+
+def are_large(networks: Sequence[Any], batch_size: int) -> bool:
+    """Whether there are two networks of dense layers, or more, each worth a second thread."""
+    return len(networks) > 1 and all(
+        isinstance(network, MLP) and network.num_weights * batch_size >= LARGE_PASS
+        for network in networks
+    )
+
+
+def run_side_by_side(first: Sequence[Pass], second: Sequence[Pass]) -> None:
+    """Runs the first passes in order, and the second ones in order.
+
+    At once, if they are large, known in C, and there are two cores; the bits are the same. Neither
+    may touch what the other changes.
+    """
+    functions = kernels.functions_if(_chains_are_same)
+    sides = first, second
+    if functions is not None and min(_products_of(side) for side in sides) >= LARGE_PASS:
+        plans = [one.plan() for one in (*first, *second)]
+        known = [plan for plan in plans if plan is not None]
+        if len(known) == len(plans):
+            functions.run_both((kernels.PassPlan * len(known))(*known), len(first), len(second))
+            return
+    for one in (*first, *second):
+        one.run()
+
+
+def _products_of(passes: Sequence[Pass]) -> int:
+    return sum(one.num_products for one in passes)
 
 
 def columns_with_ones(features: int, batch_size: int, dtype: type[np.floating[Any]]) -> Array:

@@ -468,11 +468,30 @@ class GradientClipping:
                     np.multiply(gradient[part], self._limit / norm, gradient[part])
 
 
+def follow(target: Array, source: Array, tau: float, *, scratch: Array) -> None:
+    """Moves a vector by a share of the way to another one: θ⁻ ← θ⁻ + τ (θ - θ⁻).
+
+    Args:
+        target: θ⁻, changed.
+        source: θ, of the same size and dtype.
+        tau: τ, in (0, 1).
+        scratch: of the same size, overwritten.
+    """
+    functions = kernels.functions_if(_steps_are_same)
+    if functions is not None and kernels.are_plain(target, source):
+        at = kernels.address_of(target), kernels.address_of(source)
+        functions.follow(*at, target.size, tau)
+        return
+    np.subtract(source, target, scratch)
+    np.multiply(scratch, tau, scratch)
+    np.add(target, scratch, target)
+
+
 @kernels.compared_with_numpy("steps of Adam")
 def _steps_are_same(functions: Any) -> bool:
     """Whether steps in C, and norms, have the bits of those in NumPy."""
     draw = np.random.default_rng(0)
-    for size in (5, 100, 1003):
+    for size in (5, 100, 120_000):
         values, first = draw.standard_normal((2, size)).astype(np.float32)
         rates = None if size == 100 else np.abs(first)
         found = []
@@ -488,7 +507,13 @@ def _steps_are_same(functions: Any) -> bool:
             for lr in (1e-3, 3e-2):
                 adam.step(lr=lr if rates is None else rates)
             norm = clipping.global_norm()
-            vectors = parameters.flat, adam._first_moment.flat, adam._second_moment.flat
+            if chosen is None:
+                gradients.flat[:] += (parameters.flat - gradients.flat) * np.float32(0.1)
+            else:
+                at = kernels.address_of(gradients.flat), kernels.address_of(parameters.flat)
+                chosen.follow(*at, size, 0.1)
+            moments = adam._first_moment.flat, adam._second_moment.flat
+            vectors = parameters.flat, gradients.flat, *moments
             found.append((norm, *(vector.tobytes() for vector in vectors)))
         if found[0] != found[1]:
             return False

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -36,6 +36,8 @@ from trainer.modules.random_module import RandomRLModule
 from trainer.modules.sac_module import LOG_ALPHA, Critics
 from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
+from trainer.nn.layers import run_side_by_side
+from trainer.nn.optimizers import follow
 from trainer.replay import ReplayBuffer
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 
@@ -66,10 +68,7 @@ class TargetCritics:
         if tau == 1.0:
             np.copyto(target, source)
             return
-        distance = self._scratch
-        np.subtract(source, target, distance)
-        np.multiply(distance, tau, distance)
-        np.add(target, distance, target)
+        follow(target, source, tau, scratch=self._scratch)
 
     def get_state(self) -> State:
         """Copies of the weights by name."""
@@ -284,7 +283,6 @@ class SACLearner(ReplayLearner):
             )
         self._critics: Critics | TorchCritics = own.critics
         self.target = TargetCritics(self.module)
-        self.target.critics.side_by_side = self._critics.side_by_side
         self.parts["target"] = self.target
         self._target_entropy = target_entropy_of(self.module, settings.target_entropy)
         self._actor_lr = Schedule.from_setting(settings.actor_lr, name="actor_lr")
@@ -314,14 +312,13 @@ class SACLearner(ReplayLearner):
         on_batch: BatchListener | None = None,
     ) -> Callable[[], dict[str, Any]]:
         self._set_rates(num_env_steps_sampled_before)
-        with self._critics.side_by_side:
-            return super().update_from(
-                buffer,
-                num_updates=num_updates,
-                num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
-                num_env_steps_sampled_before=num_env_steps_sampled_before,
-                on_batch=on_batch,
-            )
+        return super().update_from(
+            buffer,
+            num_updates=num_updates,
+            num_env_steps_sampled_lifetime=num_env_steps_sampled_lifetime,
+            num_env_steps_sampled_before=num_env_steps_sampled_before,
+            on_batch=on_batch,
+        )
 
     def _set_rates(self, num_env_steps: int) -> None:
         """Writes the learning rate of every number that is learnt."""
@@ -388,28 +385,17 @@ class SACLearner(ReplayLearner):
     # ---- actions that are drawn
 
     def _computes_pairs(self) -> bool:
-        """Whether parts of the policy and of the critics are worth a thread of their own."""
-        module, critics = self.module, self._critics
-        return (
-            isinstance(module, SACModule)
-            and isinstance(critics, Critics)
-            and module.can_look_ahead
-            and critics.are_large
-        )
+        """Whether parts of the policy and of the critics can be computed at once."""
+        module = self.module
+        is_own = isinstance(module, SACModule) and module.has_own_passes
+        return is_own and isinstance(self._critics, Critics)
 
     def _both_inputs(self, batch: ReplayBatch) -> tuple[Array, Array]:
         """The policy's inputs after and before the steps, computed side by side."""
-        found: dict[str, Array] = {}
         module: Any = self.module
-
-        def ahead() -> None:
-            found["next"] = module.look_ahead(batch.next_obs)
-
-        def now() -> None:
-            found["now"] = self._inputs(batch.obs)
-
-        self._critics.side_by_side.run(now, ahead)
-        return found["next"], found["now"]
+        now, ahead = module.pass_for(batch.obs), module.pass_ahead(batch.next_obs)
+        run_side_by_side([now], [ahead])
+        return ahead.outputs[:-1].T, now.outputs[:-1].T
 
     def _soft_values(
         self,
@@ -451,14 +437,10 @@ class SACLearner(ReplayLearner):
         if not self._computes_pairs():
             self.module.backward(d_action_dist_inputs=d_inputs)
             return loss, drawn.logp, self._critics.forward(self._seen(obs), batch.actions)
-        outputs: list[Array] = []
-        critics: Any = self._critics
-
-        def value() -> None:
-            outputs.extend(critics.forward(self._seen(obs), batch.actions, in_one_thread=True))
-
-        critics.side_by_side.run(lambda: self.module.backward(d_action_dist_inputs=d_inputs), value)
-        return loss, drawn.logp, outputs
+        critics, module = cast("Critics", self._critics), cast("SACModule", self.module)
+        passes = critics.passes(self._seen(obs), batch.actions)
+        run_side_by_side([module.pass_back(d_inputs)], passes)
+        return loss, drawn.logp, critics.values(passes)
 
     # ---- finitely many actions
 
