@@ -1,20 +1,28 @@
 """What `pyproject.toml` cannot say yet: the C file of `trainer.nn`, which may be left out."""
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class Kernels(build_ext):
+    """Compiles it to a file of one name for all Pythons: it is loaded with ctypes."""
+
+    def get_ext_filename(self, fullname):
+        """Where the file goes; `trainer.nn.kernels.FILE`."""
+        return f"{fullname.replace('.', '/')}.shared"
+
 
 setup(
+    cmdclass={"build_ext": Kernels},
     ext_modules=[
         Extension(
-            "trainer.nn._kernels",
+            "trainer.nn.kernels",
             ["trainer/nn/kernels.c"],
             extra_compile_args=[
-                "-std=c11",
-                "-pthread",
-                "-O3",
-                "-ffp-contract=off",
-                "-fno-math-errno",
+                *("-std=c11", "-pthread", "-O3"),
+                *("-ffp-contract=off", "-fno-math-errno"),  # bits that IEEE 754 determines
             ],
             optional=True,  # without a compiler NumPy computes, with the same bytes
         )
-    ]
+    ],
 )

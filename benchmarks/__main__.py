@@ -34,6 +34,7 @@ from benchmarks import (
     torch_modules,
     trackers,
     tuning,
+    updates,
 )
 from benchmarks.machine import describe_machine
 
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, Callable[..., None]] = {
     "multi_agent_rllib": multi_agent.against_rllib,
     "multi_agent_tasks": multi_agent_tasks.main,
     "self_play": self_play.main,
+    "updates": updates.main,
 }
 
 

@@ -302,7 +302,7 @@ MUTANTS = [
             "            pass\n",
         ),
         ("            self._first_moment.set_state(before)\n", ""),
-        ("correction_2 = math.sqrt(1.0 - beta_2**self._num_steps)", "correction_2 = 1.0"),
+        ("correction_2 = math.sqrt(1.0 - beta_2**number)", "correction_2 = 1.0"),
         (
             "flat = state_array(self.flat)",
             "flat = self.flat",
@@ -422,8 +422,8 @@ MUTANTS = [
             "            pass",
         ),
         (
-            "        self._obs_and_ones[:-1] = obs.T\n        return {ACTION",
-            "        return {ACTION",
+            "        self._obs_and_ones[:-1] = obs.T\n        return self._obs_and_ones",
+            "        return self._obs_and_ones",
         ),
         (
             "        parameters = Parameters(self._critic_shapes(), dtype=self.parameters.dtype)\n        return self._critics_over(parameters, parameters.zeros_like())",

@@ -53,7 +53,7 @@ def built(folder, **environment):
     )
     for name in names:
         ended("cp", "-r", ROOT / name, source / name, folder=folder)
-    for compiled in source.rglob("*.so"):
+    for compiled in source.rglob("*.shared"):
         compiled.unlink()
     building = (sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", "dist", source)
     ended(*building, folder=folder, **environment)

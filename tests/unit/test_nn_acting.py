@@ -19,7 +19,7 @@ from trainer.nn import (
     ProductDistribution,
     matmul_rows,
 )
-from trainer.nn.layers import uniform
+from trainer.nn.initializers import uniform
 from trainer.seeding import NOISE_DRAWS
 
 DISTRIBUTIONS = {

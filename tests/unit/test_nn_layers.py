@@ -7,7 +7,7 @@ import pytest
 
 from trainer.errors import ConfigError
 from trainer.nn import ACTIVATIONS, MLP, LayerSpec, Parameters, activation_named, columns_with_ones
-from trainer.nn.layers import orthogonal, uniform
+from trainer.nn.initializers import orthogonal, uniform
 from trainer.testing.checks import gradient_check
 
 KNOWN = {

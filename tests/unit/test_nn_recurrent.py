@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from trainer.nn import Parameters
-from trainer.nn.layers import AS_THE_NETWORK, LayerDraw, TensorDraw, columns_with_ones
+from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw, TensorDraw
+from trainer.nn.layers import columns_with_ones
 from trainer.nn.recurrent import GRU, LSTM, RECURRENT_LAYERS
 
 K, H, T, B = 3, 4, 5, 2

@@ -46,7 +46,7 @@ def test_what_lies_beside_the_source_is_installed_with_it():
     """Docstrings name the README.md beside them."""
     (line,) = re.findall(r"^\* = (.*)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.M)
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.*")]
-    compiled = (".c", ".so")  # see `setup.py`
+    compiled = (".c", ".shared")  # see `setup.py`
     names = {
         path.name for path in files if path.suffix not in (".py", ".pyc", ".pyi", "", *compiled)
     }

@@ -14,7 +14,7 @@ from trainer import (
 )
 from trainer.config.algorithm_config import module_specs
 from trainer.errors import ConfigError
-from trainer.nn.layers import KERNEL_RULES, TensorDraw
+from trainer.nn.initializers import KERNEL_RULES, TensorDraw
 
 
 def xavier_uniform_(tensor, gain=1.0):

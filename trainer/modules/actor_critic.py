@@ -36,13 +36,8 @@ from trainer.nn import (
     ImageNetwork,
     acting_forward,
 )
-from trainer.nn.layers import (
-    POLICY_HEAD_GAIN,
-    VALUE_HEAD_GAIN,
-    ForwardPass,
-    are_large,
-    run_side_by_side,
-)
+from trainer.nn.initializers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import ForwardPass, are_large, run_side_by_side
 from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array

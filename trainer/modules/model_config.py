@@ -34,7 +34,8 @@ from trainer.nn import (
     columns_with_ones,
     name_of_rule,
 )
-from trainer.nn.layers import BackwardPass, Initializer, are_large, run_side_by_side
+from trainer.nn.initializers import Initializer
+from trainer.nn.layers import BackwardPass, are_large, run_side_by_side
 from trainer.nn.torch_network import BACKENDS
 from trainer.old_names import OLD_NAMES
 from trainer.spaces import ShownImage, shown_images

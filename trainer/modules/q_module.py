@@ -27,7 +27,7 @@ from trainer.nn import (
     Categorical,
     LayerSpec,
 )
-from trainer.nn.layers import VALUE_HEAD_GAIN
+from trainer.nn.initializers import VALUE_HEAD_GAIN
 from trainer.types import Array
 
 

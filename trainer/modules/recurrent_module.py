@@ -42,7 +42,7 @@ from trainer.nn import (
     acting_forward,
     columns_with_ones,
 )
-from trainer.nn.layers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, Initializer
+from trainer.nn.initializers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, Initializer
 from trainer.nn.torch_network import BACKENDS
 from trainer.types import Array
 

@@ -30,13 +30,8 @@ from trainer.nn import (
     SquashedGaussian,
     columns_with_ones,
 )
-from trainer.nn.layers import (
-    POLICY_HEAD_GAIN,
-    VALUE_HEAD_GAIN,
-    BackwardPass,
-    ForwardPass,
-    run_side_by_side,
-)
+from trainer.nn.initializers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
+from trainer.nn.layers import BackwardPass, ForwardPass, run_side_by_side
 from trainer.nn.torch_network import BACKENDS
 from trainer.spaces import shown_images
 from trainer.types import Array

@@ -26,20 +26,22 @@ from trainer.nn.distributions import (
     from_uniform,
     uniform_width,
 )
-from trainer.nn.layers import (
-    ACTIVATIONS,
+from trainer.nn.initializers import (
     BIAS_RULES,
     INITIALIZERS,
     KERNEL_RULES,
+    LayerDraw,
+    TensorDraw,
+    name_of_rule,
+)
+from trainer.nn.layers import (
+    ACTIVATIONS,
     MLP,
     ActingForward,
-    LayerDraw,
     LayerSpec,
-    TensorDraw,
     activation_named,
     columns_with_ones,
     matmul_rows,
-    name_of_rule,
 )
 from trainer.nn.optimizers import (
     CLIP_MODES,

@@ -21,16 +21,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from trainer.nn.initializers import AS_THE_NETWORK, HIDDEN_GAIN, Initializer, LayerDraw
 from trainer.nn.layers import (
-    AS_THE_NETWORK,
     BLOCK_ROWS,
-    HIDDEN_GAIN,
     MLP,
     ActingForward,
     Activation,
     ActivationCache,
-    Initializer,
-    LayerDraw,
     LayerSpec,
     activation_named,
     columns_with_ones,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +27,14 @@ from trainer.types import Array
 
 SWITCH: Final = "LOCAL_TRAINER_KERNELS"
 """The variable of the environment that switches them off, with "0"."""
+
+FILE: Final = "kernels.shared"
+"""What is compiled: no module of Python's, so that nobody takes it for one; see `setup.py`."""
+
+Number = ctypes.c_double
+at = ctypes.byref
+place_of = ctypes.addressof
+"""For those who hand out structures: a number to be written, and where something is."""
 
 _Address = ctypes.c_void_p
 _Count = ctypes.c_int64
@@ -290,12 +297,8 @@ class _NotUsableError(Exception):
 
 
 def _load() -> Any:
-    places = [
-        Path(__file__).with_name("_kernels" + suffix)
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES
-    ]
-    path = next((place for place in places if place.exists()), None)
-    if path is None:
+    path = Path(__file__).with_name(FILE)
+    if not path.exists():
         raise _NotUsableError("not compiled: there was no C compiler when this was installed")
     blas = blas_functions("cblas_sgemm", "cblas_sgemv")
     if blas is None:

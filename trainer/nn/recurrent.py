@@ -19,14 +19,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from trainer.nn.layers import (
-    AS_THE_NETWORK,
-    LayerDraw,
-    columns_with_ones,
-    matmul_rows,
-    padded_rows,
-    sigmoid,
-)
+from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw
+from trainer.nn.layers import columns_with_ones, matmul_rows, padded_rows, sigmoid
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 

@@ -5,7 +5,6 @@ The first step with batches of a size is made both ways. If a bit differs, NumPy
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -107,7 +106,7 @@ class _Plan:
         self._memory = np.empty((3, size), np.float32)
         self._errors, self._selected, scratch = self._memory
         self._plan = kernels.DqnPlan(
-            *(ctypes.addressof(chain.layers) for chain in chains),
+            *(kernels.place_of(chain.layers) for chain in chains),
             *(len(chain.layers) for chain in chains),
             size,
             len(network.columns) - 1,
@@ -118,12 +117,12 @@ class _Plan:
                 kernels.address_of,
                 (network.columns, target.columns, self._errors, self._selected, scratch),
             ),
-            ctypes.addressof(optimizer.plan),
+            kernels.place_of(optimizer.plan),
         )
         self._rows, self._numbers = kernels.Transitions(), kernels.StepNumbers()
-        self._loss, self._norm = ctypes.c_double(), ctypes.c_double()
+        self._loss, self._norm = kernels.Number(), kernels.Number()
         structures = self._plan, self._rows, self._numbers, self._loss, self._norm
-        self._at = [ctypes.byref(structure) for structure in structures]
+        self._at = [kernels.at(structure) for structure in structures]
         self._step = functions.dqn_step
 
     def is_of(self, learner: Learner) -> bool:

@@ -6,7 +6,6 @@ adds up depends on both.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ class _Plan:
         self._of: PPOCoefficients | None = None
         name = "ppo_categorical" if self._is_categorical else "ppo_gaussian"
         structures = self._plan, self._minibatch, self._numbers, self._sums
-        self._at = [ctypes.byref(structure) for structure in structures]
+        self._at = [kernels.at(structure) for structure in structures]
         self._function = getattr(functions, name)
 
     def loss(
