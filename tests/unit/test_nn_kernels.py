@@ -24,6 +24,7 @@ from trainer.nn.layers import (
     run_side_by_side,
 )
 from trainer.nn.optimizers import Adam, GradientClipping
+from trainer.nn.recurrent import LSTM
 
 there = pytest.mark.skipif(bool(kernels.why_not()), reason=f"no kernels: {kernels.why_not()}")
 
@@ -110,6 +111,27 @@ def test_steps_and_norms_have_the_bits_of_numpy(size, has_rates, scale):
             clipping.clip(global_norm=norm)
             adam.step(lr=rates)
         found.append((norm, parameters.flat.tobytes(), adam._second_moment.flat.tobytes()))
+    assert found[0] == found[1]
+
+
+@there
+@given(st.integers(1, 30), st.integers(1, 20), st.integers(1, 40), st.integers(0, 9))
+def test_steps_of_an_lstm_have_the_bits_of_numpy(num_steps, count, width, seed):
+    draw, found = np.random.default_rng(seed), []
+    parameters = Parameters(LSTM.shapes("net", num_inputs=4, width=width))
+    parameters.flat[:] = draw.standard_normal(parameters.num_parameters)
+    before = {name: draw.standard_normal((count, width)) for name in ("h", "c")}
+    gradient = draw.standard_normal((width, num_steps * count)).astype(np.float32)
+    for in_c in (True, False):
+        gradients, d_inputs = parameters.zeros_like(), np.empty((4, num_steps * count), np.float32)
+        layer = LSTM(parameters, gradients, name="net")
+        for size in (2 * num_steps * count, num_steps * count):  # other memory first
+            layer._allocate(size // count, count)
+            if not in_c:
+                layer._in_c = None
+            outputs = layer.forward(batch_of(size), before)
+        layer.backward(gradient, d_inputs=d_inputs)
+        found.append([array.tobytes() for array in (outputs, gradients.flat, d_inputs)])
     assert found[0] == found[1]
 
 

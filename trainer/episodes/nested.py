@@ -140,6 +140,12 @@ def unstack(batch: Any, length: int) -> list[Any]:
     """The items of a batch of `length` rows; they share memory with the batch."""
     if type(batch) is np.ndarray:
         return list(batch)
+    # Whole leaves at once: row by row it is five times as dear, and acting with memory does it.
+    if type(batch) is dict and batch:
+        parts = [unstack(part, length) for part in batch.values()]
+        return [dict(zip(batch, row, strict=True)) for row in zip(*parts, strict=True)]
+    if type(batch) is tuple and batch:
+        return list(zip(*(unstack(part, length) for part in batch), strict=True))
     return [take(batch, row) for row in range(length)]
 
 

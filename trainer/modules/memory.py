@@ -106,7 +106,7 @@ class StateForm:
     def together(self, states: Sequence[Any]) -> Any:
         """The states of several rows as one batch; None stands for the initial one."""
         rows = [self.initial if state is None else state for state in states]
-        return nested.map_leaves(lambda *leaves: np.stack(leaves), rows[0], *rows[1:])
+        return nested.map_leaves(lambda *leaves: np.array(leaves), rows[0], *rows[1:])
 
     def rows(self, batch: Any, count: int) -> list[Any]:
         """The states of a batch one by one, in memory of their own."""

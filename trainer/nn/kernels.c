@@ -364,6 +364,83 @@ void run_both(const Pass *passes, i64 num_first, i64 num_second) {
     do_both(run, &first, run, &second);
 }
 
+/* ---- the steps of an LSTM: see recurrent.py; gates stand as i, f, g, o */
+
+typedef struct {
+    i64 num_steps, batch, width;
+    const float *recurrent;               /* [width, 4 * width] */
+    const float *factors, *sums, *is_tanh; /* [4 * width] */
+    float *gates, *d_gates, *slopes;      /* [num_steps, batch, 4 * width] */
+    float *hidden, *cells;                /* [num_steps + 1, batch, width] */
+    float *tanh_cells;                    /* [num_steps, batch, width] */
+    float *scratch;                       /* [6 * width, batch] */
+} LstmPlan;
+
+/* The gates hold the part of the inputs. */
+WIDE void lstm_forward(const LstmPlan *plan) {
+    i64 width = plan->width, gates_width = 4 * width, size = plan->batch * width;
+    for (i64 t = 0; t < plan->num_steps; t++) {
+        float *gates = plan->gates + 4 * t * size, *hidden = plan->hidden + t * size;
+        float *cells = plan->cells + t * size, *next = cells + size;
+        float *tanh_cells = plan->tanh_cells + t * size, *products = plan->scratch;
+        product(AS_IT_IS, AS_IT_IS, plan->batch, gates_width, width, hidden, width,
+                plan->recurrent, gates_width, products, gates_width);
+        for (i64 b = 0; b < plan->batch; b++)
+            for (i64 k = 0; k < gates_width; k++) {
+                i64 at = b * gates_width + k;
+                gates[at] = (gates[at] + products[at]) * plan->factors[k];
+            }
+        apply_to(numpy.tanh, gates, 4 * size);
+        for (i64 b = 0; b < plan->batch; b++) {
+            float *row = gates + b * gates_width;
+            for (i64 k = 0; k < gates_width; k++) row[k] = row[k] * plan->factors[k] + plan->sums[k];
+            for (i64 k = 0; k < width; k++) {
+                float kept = row[width + k] * cells[b * width + k];
+                next[b * width + k] = kept + row[k] * row[2 * width + k];
+            }
+        }
+        apply(numpy.tanh, next, tanh_cells, size);
+        for (i64 b = 0; b < plan->batch; b++)
+            for (i64 k = 0; k < width; k++)
+                hidden[size + b * width + k] =
+                    gates[b * gates_width + 3 * width + k] * tanh_cells[b * width + k];
+    }
+}
+
+/* gradient: of the outputs, [width, num_steps * batch]; overwrites d_gates. */
+WIDE void lstm_backward(const LstmPlan *plan, const float *gradient) {
+    i64 width = plan->width, gates_width = 4 * width, size = plan->batch * width;
+    i64 batch = plan->batch, row_size = plan->num_steps * batch;
+    float *d_hidden = plan->scratch, *d_cells = d_hidden + size;
+    for (i64 row = 0; row < row_size; row++)
+        for (i64 k = 0; k < gates_width; k++) {
+            float gate = plan->gates[row * gates_width + k];
+            plan->slopes[row * gates_width + k] = (gate + plan->is_tanh[k]) * (1.0f - gate);
+        }
+    memset(d_hidden, 0, 2 * size * sizeof(float));
+    for (i64 t = plan->num_steps - 1; t >= 0; t--) {
+        const float *tanh_cells = plan->tanh_cells + t * size, *cells = plan->cells + t * size;
+        for (i64 b = 0; b < batch; b++) {
+            const float *gates = plan->gates + 4 * t * size + b * gates_width;
+            const float *slopes = plan->slopes + 4 * t * size + b * gates_width;
+            float *d_gates = plan->d_gates + 4 * t * size + b * gates_width;
+            for (i64 k = 0; k < width; k++) {
+                i64 at = b * width + k;
+                float d = d_hidden[at] + gradient[k * row_size + t * batch + b];
+                float tanh_cell = tanh_cells[at], d_cell;
+                d_gates[3 * width + k] = d * tanh_cell * slopes[3 * width + k];
+                d_cell = d_cells[at] + d * gates[3 * width + k] * (1.0f - tanh_cell * tanh_cell);
+                d_gates[k] = d_cell * gates[2 * width + k] * slopes[k];
+                d_gates[2 * width + k] = d_cell * gates[k] * slopes[2 * width + k];
+                d_gates[width + k] = d_cell * cells[at] * slopes[width + k];
+                d_cells[at] = d_cell * gates[width + k];
+            }
+        }
+        product(AS_IT_IS, TRANSPOSED, batch, width, gates_width, plan->d_gates + 4 * t * size,
+                gates_width, plan->recurrent, gates_width, d_hidden, width);
+    }
+}
+
 /* ---- Adam and the norm of gradients: see optimizers.py */
 
 typedef struct {
@@ -413,6 +490,22 @@ WIDE static void square(const void *of_optimizer, i64 begin, i64 end) {
 float squares(const Optimizer *of) {
     for_all(square, of, of->size);
     return sum(of->scratch, of->size);
+}
+
+typedef struct {
+    float *values;
+    float factor;
+} Scaling;
+
+WIDE static void scale_part(const void *of_scaling, i64 begin, i64 end) {
+    const Scaling *of = of_scaling;
+    float *restrict values = of->values, factor = of->factor;
+    for (i64 i = begin; i < end; i++) values[i] = values[i] * factor;
+}
+
+void scale(float *values, i64 size, float factor) {
+    Scaling of = {values, factor};
+    for_all(scale_part, &of, size);
 }
 
 typedef struct {
@@ -643,10 +736,7 @@ typedef struct {
 static int move(const Optimizer *of, const StepNumbers *with, double loss, double *norm) {
     *norm = sqrt((double)squares(of));
     if (!isfinite(*norm) || !isfinite(loss)) return 0;
-    if (*norm > with->limit) {
-        float scale = (float)(with->limit / *norm);
-        for (i64 i = 0; i < of->size; i++) of->gradients[i] *= scale;
-    }
+    if (*norm > with->limit) scale(of->gradients, of->size, (float)(with->limit / *norm));
     adam(of, with->decay_1, with->decay_2, with->epsilon, with->factor);
     return 1;
 }

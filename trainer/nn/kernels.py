@@ -64,6 +64,21 @@ class LayerPlan(ctypes.Structure):
         return plan
 
 
+class LstmPlan(ctypes.Structure):
+    """The memory of an LSTM, for sequences of one length; `LstmPlan` in C."""
+
+    _fields_ = (
+        *((name, _Count) for name in ("num_steps", "batch", "width")),
+        *(
+            (name, _Address)
+            for name in (
+                *("recurrent", "factors", "sums", "is_tanh", "gates", "d_gates", "slopes"),
+                *("hidden", "cells", "tanh_cells", "scratch"),
+            )
+        ),
+    )
+
+
 class PassPlan(ctypes.Structure):
     """A pass of a chain of layers; `Pass` in C."""
 
@@ -213,6 +228,9 @@ _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "squares": (ctypes.c_float, (_Address,)),
     "follow": (None, (_Address, _Address, _Count, ctypes.c_float)),
     "run_both": (None, (_Address, _Count, _Count)),
+    "scale": (None, (_Address, _Count, ctypes.c_float)),
+    "lstm_forward": (None, (_Address,)),
+    "lstm_backward": (None, (_Address, _Address)),
     "ppo_categorical": (ctypes.c_int, (_Address,) * 4),
     "ppo_gaussian": (ctypes.c_int, (_Address,) * 4),
     "dqn_step": (ctypes.c_int, (_Address,) * 5),
@@ -443,6 +461,27 @@ class ActingChain:
         self.act = functools.partial(functions.act, layers, len(plans), len(memory[0]), values)
 
 
+class Lstm:
+    """The steps of an LSTM, for sequences of one length."""
+
+    def __init__(self, functions: Any, *sizes: int, arrays: Sequence[Array]) -> None:
+        """Keeps the memory.
+
+        Args:
+            functions: those in C.
+            sizes: steps, sequences, width.
+            arrays: in the order of `LstmPlan`.
+        """
+        self._arrays = arrays
+        self._plan = LstmPlan(*sizes, *map(address_of, arrays))
+        self.forward = functools.partial(functions.lstm_forward, ctypes.byref(self._plan))
+        self._backward = functions.lstm_backward
+
+    def backward(self, gradient: Array) -> None:
+        """Overwrites the gradients of the gates; `gradient` is plain."""
+        self._backward(ctypes.byref(self._plan), address_of(gradient))
+
+
 class _Addresses:
     """Remembers where the newest array of a shape begins: asking NumPy takes 0.5 µs."""
 
@@ -474,6 +513,7 @@ class Optimizer:
         self.plan = OptimizerPlan(len(vectors[0]), *map(address_of, vectors), kept)
         self._vectors, self.rates = vectors, rates
         self._adam, self._squares = functions.adam, functions.squares
+        self._scale = functions.scale
         self._at = ctypes.byref(self.plan)
 
     def step(self, decay_1: float, decay_2: float, epsilon: float, factor: float) -> None:
@@ -484,3 +524,7 @@ class Optimizer:
         """The sum of the gradients' squares, which are left in the scratch memory."""
         total: float = self._squares(self._at)
         return total
+
+    def scale(self, vector: Array, factor: float) -> None:
+        """Multiplies a plain vector."""
+        self._scale(address_of(vector), vector.size, factor)

@@ -463,9 +463,17 @@ class GradientClipping:
                     tensor *= self._limit / norm
         elif global_norm > self._limit:
             for part in self._parts:
-                norm = math.sqrt(np.add.reduce(self._squares.flat[part]))
+                norm = global_norm
+                if len(self._parts) > 1:
+                    norm = math.sqrt(np.add.reduce(self._squares.flat[part]))
                 if norm > self._limit:
-                    np.multiply(gradient[part], self._limit / norm, gradient[part])
+                    self._scale(gradient[part], self._limit / norm)
+
+    def _scale(self, gradient: Array, factor: float) -> None:
+        if self._plan is not None:
+            self._plan.scale(gradient, factor)
+        else:
+            np.multiply(gradient, factor, gradient)
 
 
 def follow(target: Array, source: Array, tau: float, *, scratch: Array) -> None:

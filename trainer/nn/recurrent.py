@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from trainer.nn import kernels
 from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw
 from trainer.nn.layers import columns_with_ones, matmul_rows, padded_rows, sigmoid
 from trainer.nn.optimizers import Parameters
@@ -123,8 +124,7 @@ class RecurrentLayer(ABC):
         self._inputs = inputs
         np.matmul(inputs.T, self.weights, self._gates.reshape(num_steps * count, -1))
         self._begin(state)
-        for step in range(num_steps):
-            self._forward_step(step)
+        self._forward_steps(num_steps)
         self._outputs[:-1].reshape(self.width, num_steps, count)[...] = self._hidden[1:].transpose(
             2, 0, 1
         )
@@ -138,17 +138,26 @@ class RecurrentLayer(ABC):
             d_inputs: dL/d(inputs), [K, T · B], overwritten; None if it is not needed.
         """
         num_steps, count = self._sizes
-        by_step = gradient.reshape(self.width, num_steps, count).transpose(1, 2, 0)
         d_gates = self._d_gates.reshape(num_steps * count, -1)
+        self._backward_steps(gradient, num_steps, count)
+        np.matmul(self._inputs, d_gates, self._weight_gradients)
+        self._end_backward(self._hidden[:-1].reshape(num_steps * count, self.width))
+        if d_inputs is not None:
+            np.matmul(self.weights[:-1], d_gates.T, d_inputs)
+
+    def _forward_steps(self, num_steps: int) -> None:
+        """Computes all steps, from the inputs' part that is in the gates."""
+        for step in range(num_steps):
+            self._forward_step(step)
+
+    def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
+        """Writes the gradients of all gates, from that of the outputs."""
+        by_step = gradient.reshape(self.width, num_steps, count).transpose(1, 2, 0)
         d_hidden: Array = np.zeros((count, self.width), self._dtype)
         self._begin_backward()
         for step in range(num_steps - 1, -1, -1):
             d_hidden += by_step[step]
             d_hidden = self._backward_step(step, d_hidden)
-        np.matmul(self._inputs, d_gates, self._weight_gradients)
-        self._end_backward(self._hidden[:-1].reshape(num_steps * count, self.width))
-        if d_inputs is not None:
-            np.matmul(self.weights[:-1], d_gates.T, d_inputs)
 
     def step(self, rows: Array, state: RecurrentState) -> tuple[Array, dict[str, Array]]:
         """One step, row-exact (see `trainer.nn.layers`).
@@ -240,6 +249,33 @@ class LSTM(RecurrentLayer):
         self._gate(self._factors, 2)[...] = 1.0
         self._sums: Array = 1.0 - self._factors
         self._is_tanh: Array = 1.0 - 2.0 * self._sums
+        functions = kernels.functions_if(_lstms_are_same)
+        self._in_c = self._steps_in_c(functions, num_steps, count)
+
+    def _steps_in_c(self, functions: Any, num_steps: int, count: int) -> kernels.Lstm | None:
+        """What computes the steps in C; None if NumPy is to, as for products of one row."""
+        scratch: Array = np.empty((6 * self.width, count), self._dtype)
+        arrays = [
+            *(self.recurrent, self._factors, self._sums, self._is_tanh),
+            *(self._gates, self._d_gates, self._slopes),
+            *(self._hidden, self._cells, self._tanh_cells, scratch),
+        ]
+        is_known = count > 1 and self.width > 1 and kernels.are_plain(*arrays)
+        if functions is None or not is_known:
+            return None
+        return kernels.Lstm(functions, num_steps, count, self.width, arrays=arrays)
+
+    def _forward_steps(self, num_steps: int) -> None:
+        if self._in_c is None:
+            super()._forward_steps(num_steps)
+        else:
+            self._in_c.forward()
+
+    def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
+        if self._in_c is None or not kernels.are_plain(gradient):
+            super()._backward_steps(gradient, num_steps, count)
+        else:
+            self._in_c.backward(gradient)
 
     def _begin(self, state: RecurrentState) -> None:
         super()._begin(state)
@@ -385,3 +421,29 @@ RECURRENT_LAYERS: Final[Mapping[str, type[RecurrentLayer]]] = MappingProxyType(
     {"lstm": LSTM, "gru": GRU}
 )
 """Every kind of recurrent layer by the name used in a `model_config` (`use_lstm`, `use_gru`)."""
+
+
+@kernels.compared_with_numpy("LSTM")
+def _lstms_are_same(functions: Any) -> bool:
+    """Whether the steps of an LSTM in C have the bits of those in NumPy."""
+    draw = np.random.default_rng(0)
+    for num_steps, count, width in ((5, 3, 8), (20, 13, 64)):
+        shapes = LSTM.shapes("net", num_inputs=4, width=width)
+        parameters = Parameters(shapes)
+        parameters.flat[:] = draw.standard_normal(parameters.num_parameters)
+        inputs = columns_with_ones(4, num_steps * count, np.float32)
+        inputs[:-1] = draw.standard_normal((4, num_steps * count))
+        before = {name: draw.standard_normal((count, width)) for name in LSTM.state_names}
+        gradient = draw.standard_normal((width, num_steps * count)).astype(np.float32)
+        found = []
+        for chosen in (None, functions):
+            gradients = parameters.zeros_like()
+            layer = LSTM(parameters, gradients, name="net")
+            layer._allocate(num_steps, count)
+            layer._in_c = layer._steps_in_c(chosen, num_steps, count)
+            outputs = layer.forward(inputs, before).tobytes()
+            layer.backward(gradient)
+            found.append((outputs, gradients.flat.tobytes()))
+        if found[0] != found[1]:
+            return False
+    return True
