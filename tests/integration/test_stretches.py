@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from tests.small_runs import known, learnt, told_and_known, trained
 from trainer import DQN, DQNConfig, RLModuleSpec, SACConfig
+from trainer.algorithms import on_and_off_policy
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm
 from trainer.algorithms.stretch import Stretch
 from trainer.errors import AlgorithmStoppedError, EnvContractError, ModuleError
@@ -252,6 +253,21 @@ def test_an_iteration_that_fails_after_its_stretch_is_undone(stretches):
         results += [algo.train() for _ in range(2)]
         assert told_and_known(algo, results) == expected
     assert len(stretches) > 3
+
+
+def test_a_stretch_is_shorter_where_its_steps_are_large(stretches, monkeypatch):
+    found = outcome(dqn())
+    lengths = []
+    writing = ReplayBuffer.writing
+
+    def noted(self, num_rows):
+        lengths.append(num_rows)
+        return writing(self, num_rows)
+
+    monkeypatch.setattr(ReplayBuffer, "writing", noted)
+    monkeypatch.setattr(on_and_off_policy, "_MOST_BYTES", 10 * 45)
+    assert outcome(dqn()) == found
+    assert max(lengths) == 10
 
 
 # ---- where single rounds are looked at

@@ -6,6 +6,7 @@ PPO and PG are on policy, DQN and SAC off policy. The settings of replay are dec
 from __future__ import annotations
 
 import logging
+from bdb import BdbQuit
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
@@ -170,6 +171,8 @@ _BUFFER: Final = "replay_buffer"
 
 _LONGEST_STRETCH: Final = 256
 """Rounds; longer ones gain nothing, and an error is told when the stretch is made again."""
+_MOST_BYTES: Final = 64 * 2**20
+"""Of the steps of a stretch, whose episodes are kept until it is over."""
 _LISTENERS: Final = (
     *("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end"),
     *("on_postprocess_trajectory", "on_sample_end", "on_learn_on_batch"),
@@ -312,7 +315,9 @@ class OffPolicyAlgorithm(Algorithm):
         num_rounds = min(-(-left // num_steps), _LONGEST_STRETCH)
         if num_rounds < 2 or self._makes_single_rounds or not self._can_make_stretches():
             return 1
-        return min(num_rounds, self.replay_buffers.only.capacity // num_steps)
+        buffer = self.replay_buffers.only
+        most_steps = min(buffer.capacity, _MOST_BYTES // buffer.num_bytes_per_step)
+        return min(num_rounds, most_steps // num_steps)
 
     def _can_make_stretches(self) -> bool:
         kind, ids = type(self), self.module_specs.ids
@@ -352,7 +357,7 @@ class OffPolicyAlgorithm(Algorithm):
             try:
                 sample = self._sampled(num_rounds * num_steps, by_agent=False, rounds=stretch)
                 writer.check(sample.episodes)
-            except AlgorithmStoppedError:
+            except (AlgorithmStoppedError, BdbQuit):
                 raise
             except Exception as error:
                 # Of wrong numbers single rounds say where they came from.

@@ -229,6 +229,11 @@ class ReplayBuffer(Checkpointable):
         episodes = f"{self.get_num_episodes():,} episodes, {self._ring.num_bytes / 1e6:,.1f} MB"
         return f"<{type(self).__name__}: {steps}, {episodes}>"
 
+    @property
+    def num_bytes_per_step(self) -> int:
+        """What a stored step takes; 1 before the first one, which says so."""
+        return max(1, sum(column[:1].nbytes for column in self._ring.columns.values()))
+
     def get_num_timesteps(self) -> int:
         """Steps that are stored (RLlib's name)."""
         return self._ring.num_stored
