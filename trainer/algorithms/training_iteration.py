@@ -527,23 +527,34 @@ class RunClock:
         }
 
 
+class Timers(dict[str, float]):
+    """Seconds by name.
+
+    Attributes:
+        total: of all.
+    """
+
+    total = 0.0
+
+
 class Timing:
     """A block whose seconds are added to a timer, without those of timed blocks inside of it."""
 
-    __slots__ = ("_elsewhere", "_name", "_started_at", "_timers")
+    __slots__ = ("_name", "_started_at", "_timers", "_total")
 
-    def __init__(self, timers: dict[str, float], name: str) -> None:
-        """Not begun; `timers` are seconds by name."""
+    def __init__(self, timers: Timers, name: str) -> None:
+        """Not begun."""
         self._timers, self._name = timers, name
 
     def __enter__(self) -> None:
-        self._elsewhere = sum(self._timers.values())
+        self._total = self._timers.total
         self._started_at = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        elapsed_s = time.perf_counter() - self._started_at
-        inside_s = sum(self._timers.values()) - self._elsewhere
-        self._timers[self._name] = self._timers.get(self._name, 0.0) + elapsed_s - inside_s
+        timers, elapsed_s = self._timers, time.perf_counter() - self._started_at
+        own_s = elapsed_s - (timers.total - self._total)
+        timers[self._name] = timers.get(self._name, 0.0) + own_s
+        timers.total += own_s
 
 
 class IterationResult:
@@ -565,7 +576,7 @@ class IterationResult:
         self.trained = UpdateCounts()
         self._num_runners = 1
         self._learners: dict[ModuleId, Mapping[str, Any]] = {}
-        self._timers: dict[str, float] = {}
+        self._timers = Timers()
         self._health: dict[str, int] = {}
         self._sections: dict[str, Mapping[str, Any]] = {}
 

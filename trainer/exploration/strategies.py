@@ -260,8 +260,10 @@ class EpsilonGreedy(Exploration):
     ) -> tuple[Array, Array | None]:
         self.last_timestep = timestep
         best = action_distribution.deterministic_sample()
-        noise = action_distribution.noise
-        is_random = noise[:, 0] < self._epsilon_at(timestep)
+        noise, epsilon = action_distribution.noise, self._epsilon_at(timestep)
+        if len(noise) == 1 and noise[0, 0] >= epsilon:  # the usual case of a single env
+            return best, None
+        is_random = noise[:, 0] < epsilon
         if not explore or not np.count_nonzero(is_random):
             return best, None
         drawn = self._uniform.draw(noise[:, 1:], action_distribution.valid_parts())

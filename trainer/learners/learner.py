@@ -591,9 +591,9 @@ class ReplayLearner(Learner, ABC):
                 of its own.
 
         Returns:
-            What makes the metrics of the last update, by their key under `learners/{module_id}`;
-            of many rounds only the last one is asked. Those of `on_batch` are under
-            `custom_metrics`.
+            What makes the metrics of the last update, by their key under `learners/{module_id}`,
+            until there is another update; of many rounds only the last one is asked. Those of
+            `on_batch` are under `custom_metrics`.
 
         Raises:
             ModuleError: a loss or gradient was not finite.
@@ -626,18 +626,19 @@ class ReplayLearner(Learner, ABC):
                     >= settings.target_network_update_freq
                 ):
                     self._update_targets(num_env_steps)
-        known = {
-            **({"custom_metrics": dict(event.result)} if event and event.result else {}),
-            "default_optimizer_learning_rate": lr,
-            "last_target_update_ts": self.last_target_update_ts,
-            "num_target_updates": self.num_target_updates,
-            "num_module_steps_trained": num_updates * settings.train_batch_size,
-            "num_trainable_parameters": self.module.num_parameters,
-        }
+        custom = {} if event is None or not event.result else {"custom_metrics": dict(event.result)}
 
         def make_metrics() -> dict[str, Any]:
-            errors = {"td_error_mean": float(np.abs(update.td_errors).mean())}
-            return {**update.metrics(), **errors, **known}
+            return {
+                **update.metrics(),
+                "td_error_mean": float(np.abs(update.td_errors).mean()),
+                **custom,
+                "default_optimizer_learning_rate": lr,
+                "last_target_update_ts": self.last_target_update_ts,
+                "num_target_updates": self.num_target_updates,
+                "num_module_steps_trained": num_updates * settings.train_batch_size,
+                "num_trainable_parameters": self.module.num_parameters,
+            }
 
         return make_metrics
 

@@ -32,6 +32,7 @@ from trainer.nn import (
     TensorDraw,
     acting_forward,
     columns_with_ones,
+    kernels,
     name_of_rule,
 )
 from trainer.nn.initializers import Initializer
@@ -600,16 +601,17 @@ class Trunk:
             features = self._columns
         return features if self.encoder is None else self.encoder.forward(features)
 
-    def memory_in_c(self, head: MLP | ImageNetwork) -> tuple[Any, ...] | None:
-        """The columns that are read, and the chains of encoder and head, as the kernels have them.
+    @property
+    def columns(self) -> Array:
+        """What was read last, [D + 1, B]; other memory for batches of another size."""
+        return self._columns
 
-        Of the last forward pass: it is other memory for batches of another size. None if a part is
-        not known in C. What `kernels.Network` takes.
-        """
+    def network_in_c(self, head: MLP | ImageNetwork) -> kernels.Network | None:
+        """Encoder and head as the kernels have them since the last forward pass, if they do."""
         parts = [head] if self.encoder is None else [self.encoder, head]
-        chains = [part.chain_in_c if isinstance(part, MLP) else None for part in parts]
-        is_known = None not in chains and self._columns.dtype == np.float32
-        return (self._columns, *chains) if is_known else None
+        known = [one for one in parts if isinstance(one, MLP) and one.chain_in_c is not None]
+        is_known = len(known) == len(parts) and kernels.are_plain(self._columns)
+        return kernels.Network(self._columns, *known) if is_known else None
 
     def backward(self, *heads: tuple[MLP | ImageNetwork, Array]) -> None:
         """Overwrites the gradients of heads and encoder, for the last forward pass.

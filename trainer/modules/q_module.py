@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -26,6 +25,7 @@ from trainer.nn import (
     ActionDistribution,
     Categorical,
     LayerSpec,
+    kernels,
 )
 from trainer.nn.initializers import VALUE_HEAD_GAIN
 from trainer.types import Array
@@ -185,10 +185,14 @@ class QModule(RLModule):
         d_advantages = (by_action - d_value / self.num_actions).reshape(gradient.shape)
         self._trunk.backward((self._streams["af"], d_advantages), (self._streams["vf"], d_value))
 
-    def memory_in_c(self) -> tuple[Any, ...] | None:
-        """See `Trunk.memory_in_c`; None of a network that does not give plain values."""
+    def network_in_c(self) -> kernels.Network | None:
+        """See `Trunk.network_in_c`; None of a network that does not give plain values."""
         is_plain = "vf" not in self._streams and len(self.atoms) == 1 and self.action_masks is None
-        return self._trunk.memory_in_c(self._streams["af"]) if is_plain else None
+        return self._trunk.network_in_c(self._streams["af"]) if is_plain else None
+
+    def is_current(self, network: kernels.Network) -> bool:
+        """Whether its layers still have the memory that `network_in_c` gave."""
+        return network.is_current(self._trunk.columns)
 
     def _head_plan(self, name: str, layers: list[LayerSpec]) -> NetworkPlan:
         return NetworkPlan(name, self._plan.num_outputs, layers, backend=self._plan.backend)

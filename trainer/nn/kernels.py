@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -428,12 +428,26 @@ class Network:
         width: of the outputs.
     """
 
-    def __init__(self, columns: Array, *chains: Chain) -> None:
-        """Keeps the memory of chains that follow each other."""
-        self._chains, self.columns = chains, columns
-        plans = [plan for chain in chains for plan in chain.plans]
+    def __init__(self, columns: Array, *parts: HasChain) -> None:
+        """Keeps the memory that the parts, which follow each other, have now."""
+        self.columns, self._parts = columns, parts
+        self._chains = [part.chain_in_c for part in parts]
+        plans = [plan for chain in self._chains if chain is not None for plan in chain.plans]
         self.layers = (LayerPlan * len(plans))(*plans)
         self.width = plans[-1].outputs
+
+    def is_current(self, columns: Array) -> bool:
+        """Whether columns and parts still have this memory."""
+        pairs = zip(self._parts, self._chains, strict=True)
+        return columns is self.columns and all(part.chain_in_c is chain for part, chain in pairs)
+
+
+class HasChain(Protocol):
+    """Layers that the kernels know, or do not."""
+
+    @property
+    def chain_in_c(self) -> Chain | None:
+        """What the kernels have of the batches that were learnt from last; None if nothing."""
 
 
 class ActingChain:

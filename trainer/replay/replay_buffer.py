@@ -383,7 +383,8 @@ class ReplayBuffer(Checkpointable):
             ReplayError: nothing is stored, or a number is outside its range.
         """
         rng = rng or np.random.default_rng()
-        checked(gamma, _SHARE, name="gamma", error=ReplayError)
+        if type(gamma) is not float or not 0.0 <= gamma <= 1.0:
+            checked(gamma, _SHARE, name="gamma", error=ReplayError)
         rows = self._checked_draw(num_items, rng)
         columns, template = self._ring.columns, self._templates[OBS]
         if n_step == 1:

@@ -51,7 +51,7 @@ class StepInC:
     def step(self, batch: ReplayBatch, *, lr: float) -> ReplayUpdate | None:
         """What a step gives; None: NumPy is to make it. A ModuleError as of `apply_gradients`."""
         size, plan = len(batch.obs), self._plan
-        if size != self._tried or (plan is not None and not plan.is_of(self._learner)):
+        if size != self._tried or (plan is not None and not plan.is_current()):
             self._tried = size
             return self._first_step(batch, lr)
         return None if plan is None else plan.step(self._learner, batch, lr)
@@ -83,31 +83,31 @@ class _Plan:
         """The plan of the networks as they were used last; None if C does not know such."""
         functions = kernels.functions()
         modules = learner.module, learner.target_module
-        if functions is None or any(type(module) is not QModule for module in modules):
-            return None
-        memory = _memory_of(learner)
+        own = [module for module in modules if type(module) is QModule]
+        networks = [network for one in own if (network := one.network_in_c()) is not None]
         optimizer, limit = learner.optimizer.in_c(None), learner.clipping.limit_in_c
-        if optimizer is None or limit is None or None in memory:
+        if functions is None or optimizer is None or limit is None or len(networks) < len(modules):
             return None
-        return cls(functions, learner, size, memory, optimizer, limit)
+        return cls(functions, learner, size, own, networks, optimizer, limit)
 
     def __init__(
         self,
         functions: Any,
         learner: Learner,
         size: int,
-        memory: Sequence[Any],
+        modules: Sequence[QModule],
+        networks: Sequence[kernels.Network],
         optimizer: kernels.Optimizer,
         limit: float,
     ) -> None:
-        chains = network, target = [kernels.Network(*one) for one in memory]
-        self._of, self._chains = memory, chains
+        network, target = networks
+        self._pairs = [*zip(modules, networks, strict=True)]
         self._optimizer, self._limit = optimizer, limit
         self._memory = np.empty((3, size), np.float32)
         self._errors, self._selected, scratch = self._memory
         self._plan = kernels.DqnPlan(
-            *(kernels.place_of(chain.layers) for chain in chains),
-            *(len(chain.layers) for chain in chains),
+            *(kernels.place_of(chain.layers) for chain in networks),
+            *(len(chain.layers) for chain in networks),
             size,
             len(network.columns) - 1,
             network.width,
@@ -125,12 +125,9 @@ class _Plan:
         self._at = [kernels.at(structure) for structure in structures]
         self._step = functions.dqn_step
 
-    def is_of(self, learner: Learner) -> bool:
-        """Whether its networks have the memory that they had."""
-        for then, now in zip(self._of, _memory_of(learner), strict=True):
-            if now is None or any(one is not other for one, other in zip(then, now, strict=True)):
-                return False
-        return True
+    def is_current(self) -> bool:
+        """Whether the networks have the memory that they had."""
+        return all(module.is_current(network) for module, network in self._pairs)
 
     def step(self, learner: Learner, batch: ReplayBatch, lr: float) -> ReplayUpdate | None:
         """See `StepInC.step`."""
@@ -154,8 +151,3 @@ class _Plan:
         if status:
             learner.optimizer.note_step()
         return learner.update_of(batch, loss, norm, self._errors, self._selected)
-
-
-def _memory_of(learner: Learner) -> list[Any]:
-    modules = learner.module, learner.target_module
-    return [module.memory_in_c() if isinstance(module, QModule) else None for module in modules]
