@@ -541,8 +541,8 @@ MUTANTS = [
             "        if False:\n            return self._uniform.logp",
         ),
         (
-            "        is_random = noise[:, 0] < self._epsilon_at(timestep)",
-            "        is_random = noise[:, 0] < self._epsilon_at(0)",
+            "noise, epsilon = action_distribution.noise, self._epsilon_at(timestep)",
+            "noise, epsilon = action_distribution.noise, self._epsilon_at(0)",
         ),
         (
             "        share: Array = epsilon * uniform + (1.0 - epsilon) * is_best",

@@ -56,7 +56,7 @@ DISTRIBUTIONS = st.builds(Categorical, st.integers(2, 20)) | st.builds(
 @there
 @given(
     DISTRIBUTIONS,
-    st.integers(1, 300),
+    st.integers(2, 300),
     st.integers(0, 99),
     st.sampled_from([0.01, 1.0, 8.0]),
     st.builds(PPOCoefficients, SHARE, st.sampled_from([0.1, math.inf]), SHARE, SHARE, SHARE),
@@ -66,6 +66,15 @@ def test_it_has_the_bits_of_numpy(distribution, size, seed, scale, coefficients)
         distribution, minibatch(distribution, size, seed=seed, scale=scale), coefficients
     )
     assert found == expected
+
+
+@there
+@pytest.mark.parametrize("distribution", [Categorical(3), Categorical(8), DiagGaussian((9,))])
+def test_a_single_row_which_numpy_may_add_up_otherwise_has_its_bits_or_is_left_to_it(distribution):
+    rows = minibatch(distribution, 1)
+    found = LossInC()(distribution, *rows, COEFFICIENTS)
+    expected = in_numpy(distribution, *rows, COEFFICIENTS)
+    assert found is None or found.total_loss == expected.total_loss
 
 
 @there
