@@ -367,6 +367,7 @@ def minibatches(
         return (_GatheredByMinibatch if is_wide else _GatheredByEpoch)(leaf, minibatch_size)
 
     gathered = {name: nested.map_leaves(gathering, column) for name, column in columns.items()}
+    is_flat = not any(isinstance(column, dict | tuple) for column in gathered.values())
     remaining = num_minibatches(num_rows, minibatch_size=minibatch_size, num_epochs=num_epochs)
     left_over = 0
     while remaining > 0:
@@ -376,6 +377,9 @@ def minibatches(
         available = left_over + num_rows
         whole = min(available // minibatch_size, remaining)
         for first in range(0, whole * minibatch_size, minibatch_size):
+            if is_flat:
+                yield {name: rows.minibatch(first) for name, rows in gathered.items()}
+                continue
             yield {
                 name: nested.map_leaves(lambda rows, first=first: rows.minibatch(first), column)
                 for name, column in gathered.items()
