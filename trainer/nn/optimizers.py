@@ -486,7 +486,8 @@ def follow(target: Array, source: Array, tau: float, *, scratch: Array) -> None:
         scratch: of the same size, overwritten.
     """
     functions = kernels.functions_if(_steps_are_same)
-    if functions is not None and kernels.are_plain(target, source):
+    is_fit = target.shape == source.shape and kernels.are_plain(target, source)
+    if functions is not None and is_fit:
         at = kernels.address_of(target), kernels.address_of(source)
         functions.follow(*at, target.size, tau)
         return

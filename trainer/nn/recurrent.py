@@ -272,7 +272,8 @@ class LSTM(RecurrentLayer):
             self._in_c.forward()
 
     def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
-        if self._in_c is None or not kernels.are_plain(gradient):
+        is_fit = gradient.shape == (self.width, num_steps * count)
+        if self._in_c is None or not is_fit or not kernels.are_plain(gradient):
             super()._backward_steps(gradient, num_steps, count)
         else:
             self._in_c.backward(gradient)

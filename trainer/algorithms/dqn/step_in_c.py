@@ -103,6 +103,7 @@ class _Plan:
         network, target = networks
         self._pairs = [*zip(modules, networks, strict=True)]
         self._optimizer, self._limit = optimizer, limit
+        self._shape = size, len(network.columns) - 1
         self._memory = np.empty((3, size), np.float32)
         self._errors, self._selected, scratch = self._memory
         self._plan = kernels.DqnPlan(
@@ -133,7 +134,11 @@ class _Plan:
         """See `StepInC.step`."""
         floats = batch.obs, batch.next_obs, batch.rewards, batch.discounts, batch.weights
         actions = batch.actions
-        if not kernels.are_plain(*floats) or actions.dtype != np.int64:
+        is_fit = batch.obs.shape == batch.next_obs.shape == self._shape
+        if not is_fit or any(one.shape != self._shape[:1] for one in (*floats[2:], actions)):
+            return None
+        is_fit = actions.dtype == np.int64 and actions.flags.c_contiguous
+        if not is_fit or not kernels.are_plain(*floats):
             return None
         rows, numbers = self._rows, self._numbers
         rows.obs, rows.next_obs, rows.rewards, rows.discounts, rows.weights = map(

@@ -111,13 +111,9 @@ class _Plan:
         """See `LossInC`."""
         by_column = inputs.T  # as networks lay them out
         floats = targets.action_logp, reference, targets.advantages, targets.value_targets
-        if not kernels.are_plain(by_column, values, *floats):
-            return None
-        if self._is_categorical:
-            is_fit = actions.dtype == np.int64 and actions.flags.c_contiguous
-        else:
-            is_fit = kernels.are_plain(actions)
-        if not is_fit:
+        if not kernels.are_plain(by_column, values, *floats) or not self._fit(
+            values, reference, inputs, actions, targets
+        ):
             return None
         self._plan.inputs, self._plan.values = map(kernels.address_of, (by_column, values))
         rows = self._minibatch
@@ -128,6 +124,25 @@ class _Plan:
         if not self._function(*self._at):
             return None  # what is no action, NumPy tells
         return self._taken(coefficients, len(values))
+
+    def _fit(
+        self, values: Array, reference: Array, inputs: Array, actions: Array, targets: PPOTargets
+    ) -> bool:
+        """Whether they have the shapes that the memory is made for, and actions their type."""
+        shape = values.shape
+        if self._is_categorical:
+            is_fit = actions.dtype == np.int64 and actions.flags.c_contiguous
+            is_fit = is_fit and actions.shape == shape
+        else:
+            is_fit = kernels.are_plain(actions) and 2 * actions.size == inputs.size
+        return (
+            is_fit
+            and shape == self._d_values.shape
+            and reference.shape == inputs.shape
+            and targets.action_logp.shape == shape
+            and targets.advantages.shape == shape
+            and targets.value_targets.shape == shape
+        )
 
     def _set_numbers(self, c: PPOCoefficients, num_rows: int) -> None:
         numbers = self._numbers
