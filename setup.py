@@ -1,5 +1,8 @@
 """What `pyproject.toml` cannot say yet: the C file of `trainer.nn`, which may be left out."""
 
+import zlib
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -12,12 +15,17 @@ class Kernels(build_ext):
         return f"{fullname.replace('.', '/')}.shared"
 
 
+SOURCE = "trainer/nn/kernels.c"
+# So that what was compiled from another text is not used: an editable install is not made anew.
+VERSION = zlib.crc32(Path(SOURCE).read_bytes())
+
 setup(
     cmdclass={"build_ext": Kernels},
     ext_modules=[
         Extension(
             "trainer.nn.kernels",
-            ["trainer/nn/kernels.c"],
+            [SOURCE],
+            define_macros=[("VERSION", f"{VERSION}u")],
             extra_compile_args=[
                 *("-std=c11", "-pthread", "-O3"),
                 *("-ffp-contract=off", "-fno-math-errno"),  # bits that IEEE 754 determines

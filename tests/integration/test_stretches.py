@@ -235,7 +235,8 @@ def test_a_run_goes_on_from_a_checkpoint_between_stretches(tmp_path, stretches):
     assert stretches
 
 
-def test_an_iteration_that_fails_after_its_stretch_is_undone(stretches):
+@pytest.mark.parametrize("make", [lambda: dqn(**RAINBOW), sac], ids=["DQN", "SAC"])
+def test_an_iteration_that_fails_after_its_stretch_is_undone(make, stretches):
     fails = [2]
 
     def on_train_result(*, algorithm, **_):
@@ -243,8 +244,8 @@ def test_an_iteration_that_fails_after_its_stretch_is_undone(stretches):
             fails.clear()
             raise InterruptedError("once")
 
-    expected = outcome(dqn(**RAINBOW), num_iterations=3)
-    with dqn(**RAINBOW).callbacks(on_train_result=on_train_result).build_algo() as algo:
+    expected = outcome(make(), num_iterations=3)
+    with make().callbacks(on_train_result=on_train_result).build_algo() as algo:
         results = [algo.train()]
         before = known(algo)
         with pytest.raises(Exception, match="once"):

@@ -18,7 +18,7 @@ COEFFICIENTS = PPOCoefficients(0.2, 0.5, 0.7, 0.01, 0.3)
 SHARE = st.floats(0.0, 1.0)
 
 
-def minibatch(distribution, size, *, seed=0, scale=1.0):
+def minibatch(distribution, size, *, seed=0, scale=1.0, is_canonical=True):
     """What the loss is computed of, as networks and minibatches lay it out."""
     draw = np.random.default_rng(seed)
 
@@ -26,7 +26,9 @@ def minibatch(distribution, size, *, seed=0, scale=1.0):
         return (scale * draw.standard_normal(shape)).astype(np.float32)
 
     inputs, values = numbers(distribution.num_inputs, size).T, numbers(size)
-    reference = np.ascontiguousarray(distribution.canonical(numbers(size, distribution.num_inputs)))
+    reference = numbers(size, distribution.num_inputs)
+    if is_canonical:
+        reference = np.ascontiguousarray(distribution.canonical(reference))
     noise = draw.random((size, distribution.noise_width))
     actions = np.ascontiguousarray(distribution.sample(reference, noise))
     logp = distribution.logp(reference, actions)
@@ -59,12 +61,12 @@ DISTRIBUTIONS = st.builds(Categorical, st.integers(2, 20)) | st.builds(
     st.integers(2, 300),
     st.integers(0, 99),
     st.sampled_from([0.01, 1.0, 8.0]),
+    st.booleans(),
     st.builds(PPOCoefficients, SHARE, st.sampled_from([0.1, math.inf]), SHARE, SHARE, SHARE),
 )
-def test_it_has_the_bits_of_numpy(distribution, size, seed, scale, coefficients):
-    found, expected = both(
-        distribution, minibatch(distribution, size, seed=seed, scale=scale), coefficients
-    )
+def test_it_has_the_bits_of_numpy(distribution, size, seed, scale, is_canonical, coefficients):
+    rows = minibatch(distribution, size, seed=seed, scale=scale, is_canonical=is_canonical)
+    found, expected = both(distribution, rows, coefficients)
     assert found == expected
 
 

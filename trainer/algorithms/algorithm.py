@@ -754,7 +754,8 @@ class Algorithm(Checkpointable, abc.ABC):
         ask = group.sample_agent_steps if by_agent else group.sample_env_steps
         with result.time("env_runner_sampling_timer"):
             sample = ask(num_steps, whole_episodes=is_whole, timestep=timestep, rounds=rounds)
-        self._evaluations.look_after()
+        if rounds is None:  # else they were looked after in between
+            self._evaluations.look_after()
         self.counters.played += sample.counts
         result.played += sample.counts
         self.episode_statistics.add(sample.records)

@@ -292,8 +292,8 @@ class OffPolicyAlgorithm(Algorithm):
             return super()._train()
         except StretchError as error:
             failure = error.__cause__
-        # The iteration was undone. In single rounds the same comes again, and is told as whoever
-        # failed tells it: with the request of its round, the repair of its runner …
+        # The iteration was undone. In single rounds the same failure comes again, with all that
+        # belongs to it: the request of its round, its crash file.
         self._makes_single_rounds = True
         try:
             result = super()._train()
@@ -317,7 +317,7 @@ class OffPolicyAlgorithm(Algorithm):
             return 1
         buffer = self.replay_buffers.only
         most_steps = min(buffer.capacity, _MOST_BYTES // buffer.num_bytes_per_step)
-        return min(num_rounds, most_steps // num_steps)
+        return max(1, min(num_rounds, most_steps // num_steps))
 
     def _can_make_stretches(self) -> bool:
         kind, ids = type(self), self.module_specs.ids
@@ -361,7 +361,7 @@ class OffPolicyAlgorithm(Algorithm):
                 raise
             except Exception as error:
                 # Of wrong numbers single rounds say where they came from.
-                if error is stretch.failed_to_learn and not isinstance(error, ModuleError):
+                if error is stretch.own_error and not isinstance(error, ModuleError):
                     raise
                 raise StretchError from error
         self.explorations.only.strategy.last_timestep = counters.num_env_steps_sampled - num_steps

@@ -4,14 +4,16 @@ A request, its answer, chunks of episodes and their way into the replay buffer c
 env steps and an update of a small network. So where nobody looks at single rounds, the runner is
 asked once for many of them, and learns from this object in between:
 
-    stretch = Stretch(…, num_rounds=256)
-    sample = ask(stretch.num_steps, rounds=stretch)      steps → rows → updates → weights, …
-    stretch.finish(sample)
+    with buffer.writing(num_steps) as writer:
+        stretch = Stretch(writer=writer, …)
+        sample = ask(num_steps, rounds=stretch)      steps → rows → updates → weights → steps …
+    stretch.make_metrics()                           of the last update
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from trainer.algorithms.training_iteration import IterationResult
@@ -26,7 +28,7 @@ _OF_STATE: Final = ("get_state", "set_state", "copy_buffers")
 
 
 class StretchError(Exception):
-    """Something failed in a stretch. In single rounds it fails again, and says more."""
+    """Something failed in a stretch; in single rounds it says more, if it fails again."""
 
 
 class Stretch:
@@ -37,7 +39,8 @@ class Stretch:
         num_updates: made so far.
         num_sampled_at_update: env steps of the whole run when the last of them were made.
         make_metrics: makes the metrics of the last of them; None before there is one.
-        failed_to_learn: what the learner raised.
+        own_error: what was raised neither by playing nor by storing, but by learning or by what is
+            called after each round.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Stretch:
         self.steps_per_slot = steps_per_slot
         self.num_updates = self.num_sampled_at_update = 0
         self.make_metrics: Callable[[], dict[str, Any]] | None = None
-        self.failed_to_learn: Exception | None = None
+        self.own_error: Exception | None = None
         self._learner, self._writer, self._buffer, self._result = learner, writer, buffer, result
         self._num_steps = steps_per_slot * num_slots
         self._num_sampled = num_sampled
@@ -84,26 +87,31 @@ class Stretch:
             self._writer.write(played)
         num_updates = self._num_updates_due(self._num_sampled, self._num_steps)
         if num_updates:
-            with result.time("learner_update_timer"):
+            with result.time("learner_update_timer"), self._noting_errors():
                 self.make_metrics = self._learn(num_updates, before)
             with result.time("synch_weights"):
                 self._hand_over(module)
             self.num_updates += num_updates
             self.num_sampled_at_update = self._num_sampled
-        self._look_after()
+        with self._noting_errors():
+            self._look_after()
         return self._num_sampled
 
-    def _learn(self, num_updates: int, num_sampled_before: int) -> Callable[[], dict[str, Any]]:
+    @contextlib.contextmanager
+    def _noting_errors(self) -> Iterator[None]:
         try:
-            return self._learner.update_from(
-                self._buffer,
-                num_updates=num_updates,
-                num_env_steps_sampled_lifetime=self._num_sampled,
-                num_env_steps_sampled_before=num_sampled_before,
-            )
+            yield
         except Exception as error:
-            self.failed_to_learn = error
+            self.own_error = error
             raise
+
+    def _learn(self, num_updates: int, num_sampled_before: int) -> Callable[[], dict[str, Any]]:
+        return self._learner.update_from(
+            self._buffer,
+            num_updates=num_updates,
+            num_env_steps_sampled_lifetime=self._num_sampled,
+            num_env_steps_sampled_before=num_sampled_before,
+        )
 
     def _hand_over(self, module: RLModule) -> None:
         """Gives the module that acts the weights of the one that learnt."""

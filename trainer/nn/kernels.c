@@ -20,7 +20,7 @@ typedef int64_t i64;
 
 /* Loops over many numbers, for the vectors of the processor that is there. A compiler that knows no
    such thing leaves it at the vectors that every processor of its kind has. */
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
@@ -51,6 +51,12 @@ static struct {
     i64 has_64_bits, num_cores;
     Function tanh, exp, log, maximum;
 } numpy;
+
+/* Of this file, by `setup.py`. */
+#ifndef VERSION
+#define VERSION 0
+#endif
+unsigned version(void) { return VERSION; }
 
 int lent_size(void) { return (int)sizeof(numpy); }
 
@@ -528,7 +534,7 @@ void follow(float *target, const float *source, i64 size, float share) {
     for_all(follow_part, &of, size);
 }
 
-/* ---- the loss of PPO: see ppo.py, and `evaluate` and `backward` in distributions.py
+/* ---- the loss of PPO: see ppo/loss.py, and `evaluate` and `backward` in distributions.py
 
    Networks lay out [batch, width] as width rows of batch numbers; what comes from a minibatch is
    laid out as it says. Where NumPy adds up numbers that stand side by side, so does `sum`; else it
@@ -657,6 +663,11 @@ WIDE int ppo_categorical(const PolicyPlan *plan, const Minibatch *rows, const Po
     return 1;
 }
 
+static float within(float value, float limit) {
+    float clipped = value < -limit ? -limit : value;
+    return clipped > limit ? limit : clipped;
+}
+
 WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const PolicyNumbers *with,
                       PolicySums *sums) {
     i64 batch = plan->batch, width = plan->width, size = batch * width;
@@ -667,8 +678,7 @@ WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const Polic
     float *terms = ratio + size, *logp = terms + width, *d_logp = logp + batch;
     float limit = with->log_std_limit;
     for (i64 i = 0; i < size; i++) {
-        float clipped = given[i] < -limit ? -limit : given[i];
-        log_std[i] = clipped > limit ? limit : clipped;
+        log_std[i] = within(given[i], limit);
         inverse[i] = -log_std[i];
     }
     apply_to(numpy.exp, inverse, size);
@@ -676,7 +686,7 @@ WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const Polic
         const float *reference = rows->reference + b * 2 * width;
         for (i64 k = 0; k < width; k++) {
             i64 at = k * batch + b, here = b * width + k;
-            float log_ratio = reference[width + k] - log_std[at];
+            float log_ratio = within(reference[width + k], limit) - log_std[at];
             error[here] = (actions[here] - means[at]) * inverse[at];
             shift[here] = (means[at] - reference[k]) * inverse[at];
             ratio[here] = 2.0f * log_ratio;
@@ -695,7 +705,7 @@ WIDE int ppo_gaussian(const PolicyPlan *plan, const Minibatch *rows, const Polic
         logp[b] = total - with->logp_constant;
         for (i64 k = 0; k < width; k++) {
             i64 here = b * width + k;
-            float log_ratio = reference[width + k] - log_std[k * batch + b];
+            float log_ratio = within(reference[width + k], limit) - log_std[k * batch + b];
             float part = ratio[here] + shift[here] * shift[here];
             part = 0.5f * (part - 1.0f);
             terms[k] = part - log_ratio;

@@ -16,6 +16,7 @@ import ctypes
 import functools
 import os
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -219,6 +220,7 @@ class _Lent(ctypes.Structure):
 
 
 _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "version": (ctypes.c_uint, ()),
     "lent_size": (ctypes.c_int, ()),
     "lend": (None, (_Address,)),
     "forward": (None, (_Address, _Count, _Count, _Address)),
@@ -290,13 +292,17 @@ def functions_if(check: Check) -> Any:
         return None
     if check not in _PASSED:
         _PASSED[check] = False  # what the check itself makes is not to use them
-        _PASSED[check] = check(loaded)
+        try:
+            _PASSED[check] = check(loaded)
+        except BaseException:  # an interrupt says nothing
+            del _PASSED[check]
+            raise
     return loaded if _PASSED[check] else None
 
 
-def functions() -> Any:
-    """All functions in C, if every check was passed; None otherwise."""
-    return None if why_not() else _loaded().functions
+def library() -> Any:
+    """All functions in C, of which some may have failed their checks; None without any."""
+    return _loaded().functions
 
 
 def why_not() -> str:
@@ -332,7 +338,8 @@ def _load() -> Any:
     path = Path(__file__).with_name(FILE)
     if not path.exists():
         raise _NotUsableError("not compiled: there was no C compiler when this was installed")
-    blas = blas_functions("cblas_sgemm", "cblas_sgemv")
+    # Whose integers have the size that its suffix says is OpenBLAS alone.
+    blas = blas_functions("cblas_sgemm", "cblas_sgemv", "openblas_get_num_threads")
     if blas is None:
         raise _NotUsableError("NumPy's BLAS is none that is known (OpenBLAS)")
     try:
@@ -342,10 +349,12 @@ def _load() -> Any:
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
         raise _NotUsableError(f"they cannot be loaded: {error}") from error
-    gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions)
+    gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions[:2])
     loops = [_loop(function) for function in (np.tanh, np.exp, np.log, np.maximum)]
     lent = _Lent(gemm, gemv, int(blas.has_64_bits), _num_cores(), *loops)
-    if loaded.lent_size() != ctypes.sizeof(_Lent):
+    source = path.with_suffix(".c")  # which a checkout has
+    is_other = source.exists() and zlib.crc32(source.read_bytes()) != loaded.version()
+    if is_other or loaded.lent_size() != ctypes.sizeof(_Lent):
         raise _NotUsableError("they are of another version of this package: install it again")
     loaded.lend(ctypes.byref(lent))
     return loaded
@@ -484,7 +493,12 @@ class ActingChain:
         self._kept = plans, memory
         layers = (LayerPlan * len(plans))(*plans)
         values = (_Address * len(memory))(*map(address_of, memory))
-        self.act = functools.partial(functions.act, layers, len(plans), len(memory[0]), values)
+        self._act = functools.partial(functions.act, layers, len(plans), len(memory[0]), values)
+
+    # A method, so that this, and all that it keeps, is there until C has returned.
+    def act(self) -> None:
+        """Overwrites the memory of all layers."""
+        self._act()
 
 
 class Lstm:
@@ -500,8 +514,11 @@ class Lstm:
         """
         self._arrays = arrays
         self._plan = LstmPlan(*sizes, *map(address_of, arrays))
-        self.forward = functools.partial(functions.lstm_forward, ctypes.byref(self._plan))
-        self._backward = functions.lstm_backward
+        self._forward, self._backward = functions.lstm_forward, functions.lstm_backward
+
+    def forward(self) -> None:
+        """Computes all steps, from the inputs' part that is in the gates."""
+        self._forward(ctypes.byref(self._plan))
 
     def backward(self, gradient: Array) -> None:
         """Overwrites the gradients of the gates; `gradient` is plain."""

@@ -313,7 +313,9 @@ class Adam:
                 *(self._parameters.flat, self._gradients.flat),
                 *(self._first_moment.flat, self._second_moment.flat, self._scratch),
             ]
-            if not kernels.are_plain(*vectors, *([] if rates is None else [rates])):
+            others = [] if rates is None else [rates]
+            is_fit = all(one.shape == self._scratch.shape for one in others)
+            if not is_fit or not kernels.are_plain(*vectors, *others):
                 return None
             self._plan = kernels.Optimizer(self._functions, *vectors, rates=rates)
         return self._plan

@@ -182,6 +182,9 @@ class Sampler:
                 self._keep_lost(record, asks[index], reply)
             creation_metrics += record.take_creation_metrics()
             record.commit_reply(reply)
+            if asks[index].arguments[0].rounds is not None and record.sent is not None:
+                # It acts with weights that it got between rounds, which nobody sent.
+                record.sent = replace(record.sent, weights=None)
         repair_s, self._unreported_repair_s = repair_s + self._unreported_repair_s, 0.0
         sample = GroupSample.of([*replies.values()], repair_s=repair_s)
         self._runners.fire_recreated()

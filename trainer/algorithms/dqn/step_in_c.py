@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from checkpoints import encode
+from trainer.errors import ModuleError
 from trainer.learners import ReplayBatch, ReplayUpdate
 from trainer.modules import QModule, RLModule
 from trainer.nn import kernels
@@ -52,8 +53,9 @@ class StepInC:
         """What a step gives; None: NumPy is to make it. A ModuleError as of `apply_gradients`."""
         size, plan = len(batch.obs), self._plan
         if size != self._tried or (plan is not None and not plan.is_current()):
+            update = self._first_step(batch, lr)
             self._tried = size
-            return self._first_step(batch, lr)
+            return update
         return None if plan is None else plan.step(self._learner, batch, lr)
 
     def _first_step(self, batch: ReplayBatch, lr: float) -> ReplayUpdate:
@@ -66,13 +68,20 @@ class StepInC:
             return update
         after = learner.get_state()
         learner.set_state(before)
-        found = plan.step(learner, batch, lr)
-        same = found is not None and encode(learner.get_state()) == encode(after)
-        if found is None or not same or encode(found.metrics()) != encode(update.metrics()):
+        try:
+            found = plan.step(learner, batch, lr)
+            is_same = found is not None and (
+                found.td_errors.tobytes() == update.td_errors.tobytes()
+                and encode(found.metrics()) == encode(update.metrics())
+                and encode(learner.get_state()) == encode(after)
+            )
+        except ModuleError:  # a number that is not finite, where NumPy's were
+            is_same = False
+        if is_same:
+            self._plan = plan
+        else:
             learner.set_state(after)
-            return update
-        self._plan = plan
-        return found
+        return update
 
 
 class _Plan:
@@ -81,7 +90,7 @@ class _Plan:
     @classmethod
     def of(cls, learner: Learner, size: int) -> _Plan | None:
         """The plan of the networks as they were used last; None if C does not know such."""
-        functions = kernels.functions()
+        functions = kernels.library()
         modules = learner.module, learner.target_module
         own = [module for module in modules if type(module) is QModule]
         networks = [network for one in own if (network := one.network_in_c()) is not None]
@@ -155,4 +164,4 @@ class _Plan:
         loss, norm = self._loss.value, self._norm.value
         if status:
             learner.optimizer.note_step()
-        return learner.update_of(batch, loss, norm, self._errors, self._selected)
+        return learner.update_of(batch, loss, norm, self._errors.copy(), self._selected.copy())

@@ -6,7 +6,7 @@ adds up depends on both.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,14 +29,17 @@ def _losses_are_same(functions: Any) -> bool:
     )
 
 
+_MOST_SIZES: Final = 16
+"""Of minibatches that are tried: sequences give nearly each another one."""
+
+
 class LossInC:
-    """Computes `ppo_loss` of what a distribution evaluates; keeps memory for the newest sizes."""
+    """Computes `ppo_loss` of what a distribution evaluates, for minibatches of a few sizes."""
 
     def __init__(self) -> None:
         """Nothing was computed yet."""
         self._functions = kernels.functions_if(_losses_are_same)
-        self._plan: _Plan | None = None
-        self._sizes: tuple[Any, ...] = ()
+        self._plans: dict[tuple[Any, ...], _Plan | None] = {}
 
     def __call__(
         self,
@@ -62,13 +65,16 @@ class LossInC:
         if self._functions is None:
             return None
         sizes = (distribution, inputs.shape)
-        if sizes != self._sizes:
-            self._sizes = sizes
+        if sizes not in self._plans:
+            if len(self._plans) >= _MOST_SIZES:
+                return None
             is_usable = _is_same(self._functions, distribution, len(inputs))
-            self._plan = _Plan(self._functions, distribution, len(inputs)) if is_usable else None
-        if self._plan is None:
+            made = _Plan(self._functions, distribution, len(inputs)) if is_usable else None
+            self._plans[sizes] = made
+        plan = self._plans[sizes]
+        if plan is None:
             return None
-        return self._plan.loss(inputs, values, actions, reference, targets, coefficients)
+        return plan.loss(inputs, values, actions, reference, targets, coefficients)
 
 
 class _Plan:
@@ -187,6 +193,6 @@ def _is_same(functions: Any, distribution: ActionDistribution, batch: int) -> bo
     if found is None:
         return False
     return all(
-        np.array_equal(np.asarray(mine), np.asarray(other))
+        np.asarray(mine).tobytes() == np.asarray(other).tobytes()
         for mine, other in zip(vars(found).values(), vars(expected).values(), strict=True)
     )
