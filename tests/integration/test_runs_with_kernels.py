@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.nn import kernels
@@ -30,6 +33,31 @@ SAMPLE = {
     "entropy_coeff": 0.01,
 }
 PLAIN = {"double_q": False, "dueling": False}
+
+
+class SixActions(gymnasium.Env):
+    """Six numbers to repeat: gradients of several columns, whose sums go by how they lie."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (6,))
+    action_space = spaces.Box(-1.0, 1.0, (6,))
+
+    def __init__(self, _=None):
+        self.shown = np.zeros(6, np.float32)
+        self.t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._next(), {}
+
+    def step(self, action):
+        reward = -float(np.square(action - self.shown).sum())
+        self.t += 1
+        return self._next(), reward, self.t == 9, False, {}
+
+    def _next(self):
+        self.shown = self.np_random.uniform(-1.0, 1.0, 6).astype(np.float32)
+        return self.shown
 
 
 def dqn(**settings):
@@ -56,6 +84,9 @@ RUNS = {
     "PPO": ppo,
     "PPO, normal distributions": lambda: ppo("Pendulum-v1"),
     "PPO, free deviations": lambda: ppo("Pendulum-v1", {"free_log_std": True}),
+    "PPO, six actions": lambda: ppo(SixActions),
+    "PPO, six actions, free deviations": lambda: ppo(SixActions, {"free_log_std": True}),
+    "SAC, six actions": lambda: sac(SixActions),
     "PPO, shared layers, ReLU": lambda: ppo(
         model={"vf_share_layers": True, "fcnet_activation": "relu"}
     ),

@@ -42,10 +42,12 @@ def in_numpy(distribution, inputs, values, actions, reference, targets, coeffici
 
 
 def both(distribution, rows, coefficients=COEFFICIENTS):
-    """Every part of the loss as bytes, in C and in NumPy."""
+    """Every part of the loss as bytes and how they lie, in C and in NumPy."""
     with np.errstate(all="ignore"):
         losses = [how(distribution, *rows, coefficients) for how in (LossInC(), in_numpy)]
-    return [[np.asarray(part).tobytes() for part in vars(loss).values()] for loss in losses]
+    parts = [[np.asarray(part) for part in vars(loss).values()] for loss in losses]
+    # Gradients of parameters add up rows, in an order that goes by how the rows lie.
+    return [[(part.tobytes(), part.strides) for part in each] for each in parts]
 
 
 DISTRIBUTIONS = st.builds(Categorical, st.integers(2, 20)) | st.builds(
