@@ -56,7 +56,19 @@ def _config(config, env, settings):
     return made.update_from_dict({**SETTINGS, **settings})
 
 
-class Nested(gymnasium.Env):
+class Counting(gymnasium.Env):
+    """Counts the steps of an episode."""
+
+    def __init__(self, _=None):
+        self.t = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._observation(), {}
+
+
+class Nested(Counting):
     """Observations in parts, of several number types; episodes of 7 steps."""
 
     observation_space = spaces.Dict(
@@ -67,14 +79,6 @@ class Nested(gymnasium.Env):
     )
     action_space = spaces.Discrete(3)
 
-    def __init__(self, _=None):
-        self.t = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._observation(), {}
-
     def step(self, action):
         self.t += 1
         return self._observation(), float(action), self.t == 7, False, {}
@@ -84,7 +88,7 @@ class Nested(gymnasium.Env):
         return {"camera": np.full(3, self.t, np.uint8), "arm": (self.t % 4, position)}
 
 
-class Masked(gymnasium.Env):
+class Masked(Counting):
     """One of three actions is possible, another one at each step."""
 
     observation_space = spaces.Dict(
@@ -94,14 +98,6 @@ class Masked(gymnasium.Env):
         }
     )
     action_space = spaces.Discrete(3)
-
-    def __init__(self, _=None):
-        self.t = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._observation(), {}
 
     def step(self, action):
         assert action == self.t % 3
