@@ -77,30 +77,31 @@ def anonymous_bytes() -> int:
 
 
 def image_buffer(num_bytes: int) -> ReplayBuffer:
-    """A full buffer of steps with images, about so large."""
-    row_bytes = 2 * int(np.prod(_IMAGE)) + 8 + 4 + 1
-    capacity = num_bytes // row_bytes
+    """A full buffer of one never-ending episode of images, about so large."""
+    capacity = num_bytes // (int(np.prod(_IMAGE)) + 8 + 8 + 8 + 8 + 4 + 1)
     rng = np.random.default_rng(0)
-
-    def images() -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return rng.integers(0, 256, (capacity, *_IMAGE), np.uint8)
-
-    buffer = ReplayBuffer(capacity)
+    # Frame 0 is that of zeros; each later one is seen after one step and before the next.
+    seen = np.arange(1, capacity + 1)[:, None]
     columns: dict[str, np.ndarray[Any, np.dtype[Any]]] = {
-        "obs": images(),
-        "new_obs": images(),
+        "obs": seen,
+        "new_obs": seen + 1,
         "actions": np.zeros(capacity, np.int64),
         "rewards": np.zeros(capacity, np.float32),
         "terminateds": np.zeros(capacity, np.bool_),
     }
+    layout = {name: [a.dtype.str, list(a.shape[1:])] for name, a in columns.items()}
+    layout["obs"] = layout["new_obs"] = ["|u1", list(_IMAGE)]
+    frames = rng.integers(0, 256, (capacity + 2, *_IMAGE), np.uint8)
+    buffer = ReplayBuffer(capacity)
     buffer.set_state(
         {
             "type": "ReplayBuffer",
             "capacity": capacity,
             "num_added": capacity,
             "following": np.arange(1, capacity + 1) % capacity,
-            "layout": {name: [a.dtype.str, list(a.shape[1:])] for name, a in columns.items()},
+            "layout": layout,
             "columns": columns,
+            "frames": {"": {"split": [0, 1], "frames": frames}},
             "nesting": {"obs": None, "actions": None},
             "running_episodes": [],
         }

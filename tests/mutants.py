@@ -79,6 +79,9 @@ SHOWN = {
     "trainer/replay/step_ring.py": Shown(
         "unit/test_replay_buffer contract/test_components unit/test_replay_state", ("DQN",)
     ),
+    "trainer/replay/frame_store.py": Shown(
+        "unit/test_replay_frames unit/test_replay_state unit/test_replay_episode_writer"
+    ),
     "trainer/replay/replay_buffer.py": Shown(
         "unit/test_replay_prioritized contract/test_components unit/test_replay_state "
         "unit/test_checkpoints_large_arrays",
@@ -334,8 +337,23 @@ MUTANTS = [
     *_of(
         "trainer/replay/step_ring.py",
         ("        following[count:] = NO_ROW\n", ""),
-        ("            self.following, self.columns = before\n", "            pass\n"),
+        (
+            "            self.following, self.columns, self.frame_stores = before\n",
+            "            pass\n",
+        ),
+        (
+            "                self._count_frames(place, num_used)\n\n        self._log",
+            "                pass\n\n        self._log",
+        ),
         ('        if state["capacity"] != self.capacity:', "        if False:"),
+    ),
+    *_of(
+        "trainer/replay/frame_store.py",
+        ("            self._log.add(undo)\n", ""),
+        ("            if not self._counts[slot]:", "            if False:"),
+        ("self._free = np.flatnonzero(counts == 0).tolist()", "self._free = []"),
+        ("            if np.array_equal(before, items):", "            if True:"),
+        ('np.dtype(f"u{slots.itemsize}")', "slots.dtype"),
     ),
     *_of(
         "trainer/replay/replay_buffer.py",

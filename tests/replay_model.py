@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from trainer.episodes import SingleAgentEpisode, nested
 
-KINDS = ("number", "vector", "image", "nested")
+KINDS = ("number", "vector", "image", "nested", "stack", "large")
+"""Of observations; those of the last two are large enough to be kept as frames."""
 End = Literal["terminated", "truncated", "given up", "goes on"]
 
 
@@ -39,6 +40,12 @@ def observation(kind, episode, t):
         return np.array([episode, t, 0.5], np.float32)
     if kind == "image":
         return np.array([[episode], [t]], np.uint8)
+    if kind == "stack":
+        newest = [1000 * episode + max(step, 0) for step in range(t - 3, t + 1)]
+        pictures = np.broadcast_to(np.array(newest, np.int32), (12, 12, 4))
+        return {"camera": pictures.copy(), "speed": np.float32(t)}
+    if kind == "large":
+        return np.linspace(episode, t, 600, dtype=np.float32)
     return {
         "camera": np.array([[episode], [t]], np.uint8),
         "arm/joint": (np.float64(t / 7), {"x": np.array([episode, -t], np.int16)}),

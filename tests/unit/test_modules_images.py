@@ -6,13 +6,17 @@ from gymnasium import spaces
 
 from trainer.connectors import ObservationEncoder
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.modules import ActorCriticModule, QModule, RLModuleSpec, SACModule
+from trainer.modules import ActorCriticModule, QModule, RLModuleSpec, SACModule, model_config
 from trainer.spaces import shown_images, split_observation
 
 IMAGE = spaces.Box(0, 255, (6, 5, 2), np.uint8)
 TABLE = spaces.Box(-1.0, 1.0, (6, 5))
 PARTS = (spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0, 255, (2, 6, 6), np.uint8))
 FILTERS = [[3, 2, 2], [2, [2, 1], 1, "valid"]]
+
+
+NATURE = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
+"""The filters of Mnih et al. 2015, which pads nothing."""
 
 
 def build(module_class, space=IMAGE, **config):
@@ -194,3 +198,25 @@ def test_an_encoded_observation_has_its_images_where_networks_look_for_them():
     images = (observation["image"], observation["later"][1])
     for place, image in zip(shown, images, strict=True):
         assert row[place.start : place.start + place.size].tolist() == image.ravel().tolist()
+
+
+@pytest.mark.parametrize(
+    ("filters", "size", "is_told"),
+    [
+        (NATURE, 84, True),
+        ([[*layer, "valid"] for layer in NATURE], 84, False),
+        (NATURE[:2], 84, False),
+        (None, 84, False),
+        # Without padding they would not fit.
+        (NATURE, 20, False),
+    ],
+    ids=["copied", "valid", "not much dearer", "ready-made", "too small"],
+)
+def test_what_padding_costs_is_told_once(caplog, filters, size, is_told):
+    model_config._hint_at_padding.cache_clear()
+    space = spaces.Box(0, 255, (size, size, 4), np.uint8)
+    for _ in range(2):
+        build(QModule, space, conv_filters=filters)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == is_told
+    assert all("7,744" in text and "3,136" in text for text in told)

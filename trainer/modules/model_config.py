@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -43,6 +45,8 @@ from trainer.spaces import ShownImage, shown_images
 from trainer.types import Array
 from trainer_toolkit.checks import boolean, integer, number, one_of, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 # ---- model config
 
@@ -400,6 +404,9 @@ def _filter_problems(filters: Any) -> list[str]:
 # The networks that read observations: images through convolutions, everything else directly.
 
 
+_MUCH_LARGER: Final = 2
+"""So many times more features by padding are worth a hint."""
+
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),
     (24, ((16, 4, 2), (32, 4, 2))),
@@ -431,6 +438,9 @@ def image_of(module: RLModule, config: DefaultModelConfig) -> ImageSpec | MixedS
             f"env shows {module.seen_space}. Leave them out, or let the env show an image."
         )
     images = tuple(_image_spec(image, config) for image in found)
+    if filters is not None and not module.inference_only:
+        for image in images:
+            _hint_at_padding(image)
     if len(images) == 1 and found[0].size == module.obs_size:
         return images[0]
     return MixedSpec(module.obs_size, images)
@@ -469,6 +479,23 @@ def _image_spec(found: ShownImage, config: DefaultModelConfig) -> ImageSpec:
             'strides, or the padding "same".'
         )
     return image
+
+
+@functools.cache
+def _hint_at_padding(image: ImageSpec) -> None:
+    """Says once what filters cost that were copied from where images are not padded."""
+    layers = tuple(replace(layer, padding="valid") for layer in image.convolutions)
+    num_features = replace(image, convolutions=layers).num_features
+    if 0 < _MUCH_LARGER * num_features < image.num_features:
+        _LOGGER.warning(
+            'conv_filters pad images %s ("same", RLlib\'s way) and hand %s numbers on to the dense '
+            "layers; without padding it would be %s, and a network of so much less price. If the "
+            "filters come from Stable-Baselines3, CleanRL or a paper, write [channels, kernel, "
+            'stride, "valid"].',
+            list(image.shape),
+            f"{image.num_features:,}",
+            f"{num_features:,}",
+        )
 
 
 def backend_of(module: RLModule, config: DefaultModelConfig) -> str:

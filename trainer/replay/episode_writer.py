@@ -62,6 +62,10 @@ class EpisodeWriter:
             (columns[name + place], source, path)
             for source, name in enumerate((OBS, NEXT_OBS, ACTIONS))
             for place, path in _paths(templates[ACTIONS if name == ACTIONS else OBS])
+            if name == ACTIONS or place not in ring.frame_stores
+        ]
+        self._framed = [
+            (place, path) for place, path in _paths(templates[OBS]) if place in ring.frame_stores
         ]
         self._rewards, self._terminateds = columns[REWARDS], columns[TERMINATEDS]
         tails = [position for position, _ in running.values()]
@@ -94,9 +98,7 @@ class EpisodeWriter:
                 ring.num_tails -= 1
             for column, source, path in self._cells:
                 item = actions[step] if source == 2 else observations[step + source]
-                for key in path:
-                    item = item[key]
-                column[row] = item
+                column[row] = _part_of(item, path)
             self._rewards[row] = reward
             self._terminateds[row] = False
             following[row] = NO_ROW
@@ -104,6 +106,9 @@ class EpisodeWriter:
                 following[before % capacity] = row
             else:
                 ring.num_tails += 1
+            for place, path in self._framed:
+                pair = _part_of(observations[step], path), _part_of(observations[step + 1], path)
+                ring.write_frames(place, position, pair, follows=before)
             before, position = position, position + 1
         ring.num_added = position
         if episode.is_done:
@@ -129,6 +134,12 @@ class EpisodeWriter:
 def _new_items(column: Any, num_written: int) -> Sequence[Any]:
     items: Sequence[Any] = column.data[column.lookback + num_written :]
     return items
+
+
+def _part_of(item: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        item = item[key]
+    return item
 
 
 def _paths(template: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:

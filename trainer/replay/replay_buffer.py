@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from checkpoints import Checkpointable, check_shape, state_array
-from checkpoints.errors import CheckpointMismatchError
+from checkpoints import Checkpointable, state_array
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
 from trainer.old_names import OLD_NAMES
 from trainer.replay.batch_buffer import BatchReplayBuffer, PrioritizedBatchReplayBuffer
 from trainer.replay.episode_writer import EpisodeWriter, Running
+from trainer.replay.replay_state import check_replay_state, refuse_other_type
 from trainer.replay.step_ring import (
     ACTIONS,
     MAX_STEPS,
@@ -37,125 +37,15 @@ from trainer.replay.step_ring import (
     layout_of,
     n_step_sums,
     plain_template,
+    splits_of,
     template_from,
     template_of,
 )
 from trainer.types import Array, State
-from trainer_toolkit import checks
 from trainer_toolkit.arguments import argument_error, checked
 from trainer_toolkit.checks import instance, number, several
 from trainer_toolkit.nearest_names import did_you_mean
 from trainer_toolkit.undo import Undo
-
-# ---- state shape
-#
-# What the state of a replay buffer looks like, to be compared before it is taken.
-
-_STATE: Final = checks.fields(
-    {
-        "type": checks.TEXT,
-        "capacity": checks.COUNT,
-        "num_added": checks.COUNT,
-        "following": checks.array(dtype=np.int64, shape=(None,)),
-        "layout": checks.dict_of(checks.of_type(list)),
-        "columns": checks.dict_of(checks.array()),
-        "nesting": checks.dict_of(checks.anything()),
-        "running_episodes": checks.list_of(checks.of_type(list)),
-    },
-    optional={
-        "alpha": checks.ANY_NUMBER,
-        "priorities": checks.array(dtype=np.float64, shape=(None,)),
-        "largest_priority": checks.ANY_NUMBER,
-    },
-)
-
-
-def check_replay_state(state: State) -> None:
-    """Raises a CheckpointMismatchError unless the parts of a state fit each other."""
-    if "layout" not in state or not isinstance(state["layout"], dict):
-        check_shape(state, _STATE)
-    problems = [*_STATE(state, ""), *_layout_problems(state)]
-    if not problems:
-        problems = [*_row_problems(state), *_nesting_problems(state)]
-    if problems:
-        raise CheckpointMismatchError("; ".join(problems))
-
-
-def refuse_other_type(state: State, kind: str) -> None:
-    """Raises a ReplayError unless the state is that of a buffer of this class."""
-    saved = state.get("type")
-    if saved != kind:
-        raise ReplayError(
-            f"The saved replay buffer is a {saved}, this one a {kind}. Build the algorithm with "
-            f'the type that was saved: replay_buffer_config={{"type": "{saved}"}}.'
-        )
-
-
-def _layout_problems(state: State) -> list[str]:
-    problems = []
-    for name, entry in state["layout"].items():
-        try:
-            dtype, shape = entry
-            if np.dtype(dtype).hasobject or not all(type(length) is int for length in shape):
-                problems.append(f"['layout'][{name!r}] is {entry!r}, expected [dtype, shape]")
-        except (TypeError, ValueError):
-            problems.append(f"['layout'][{name!r}] is {entry!r}, expected [dtype, shape]")
-    return problems
-
-
-def _row_problems(state: State) -> list[str]:
-    """Every column has a row for each step that is stored."""
-    rows = min(state["num_added"], state["capacity"])
-    expected = {name: (np.dtype(d), (rows, *shape)) for name, (d, shape) in state["layout"].items()}
-    given = state["columns"]
-    problems = [f"['columns'] lacks {name!r}" for name in expected if name not in given]
-    problems += [f"['columns'] has the unknown {name!r}" for name in given if name not in expected]
-    for name in expected.keys() & given.keys():
-        dtype, shape = expected[name]
-        problems += checks.array(dtype=dtype, shape=shape)(given[name], f"['columns'][{name!r}]")
-    problems += checks.array(shape=(rows,))(state["following"], "['following']")
-    if "priorities" in state:
-        problems += checks.array(shape=(rows,))(state["priorities"], "['priorities']")
-    if not problems and not _are_rows(state["following"], rows, smallest=NO_ROW):
-        problems.append("['following'] names rows that hold nothing")
-    for index, entry in enumerate(state["running_episodes"]):
-        is_whole = len(entry) == 3 and [type(value) for value in entry] == [str, int, int]
-        if not is_whole:
-            problems.append(
-                f"['running_episodes'][{index}] is {entry!r}, expected [id, position, steps]"
-            )
-    return problems
-
-
-def _are_rows(values: Array, rows: int, *, smallest: int) -> bool:
-    return bool(not len(values) or (values.min() >= smallest and values.max() < rows))
-
-
-def _nesting_problems(state: State) -> list[str]:
-    """The nesting of observations and actions names the very columns that there are."""
-    wanted: set[str] = set()
-    try:
-        for name, template in state["nesting"].items():
-            wanted |= set(_names(name, template))
-            if name == OBS:
-                wanted |= set(_names(NEXT_OBS, template))
-    except (TypeError, ValueError, KeyError, AttributeError):
-        return [f"['nesting'] is {state['nesting']!r}, which is no nesting"]
-    nested = {name for name in state["columns"] if name.split("[")[0] in (OBS, NEXT_OBS, ACTIONS)}
-    if wanted != nested:
-        return [f"['nesting'] is of the columns {sorted(wanted)}, stored are {sorted(nested)}"]
-    return []
-
-
-def _names(name: str, template: Any) -> list[str]:
-    if template is None:
-        return [name]
-    if "dict" in template:
-        pairs = [(f"{name}[{key!r}]", part) for key, part in template["dict"]]
-    else:
-        pairs = [(f"{name}[{index}]", part) for index, part in enumerate(template["tuple"])]
-    return [inner for place, part in pairs for inner in _names(place, part)]
-
 
 # ---- replay buffer
 
@@ -175,8 +65,9 @@ class ReplayBuffer(Checkpointable):
     says so by its discount; none is left out.
 
     Memory: one preallocated array per column; the pages of rows that were never written cost
-    nothing. Observations are stored twice, before and after the step, so that a sample is one
-    gathering per column.
+    nothing. Small observations are stored twice, before and after the step, so that a sample is one
+    gathering per column. Of observations of 2 kB and more each frame is stored once, however many
+    steps and stacks show it: 84 × 84 pictures, four of them stacked, take 7 kB per step.
 
     A subclass may override `_draw`, `_weights_of` and `_on_added`, and call `super()` in the
     methods for undoing and state.
@@ -231,8 +122,9 @@ class ReplayBuffer(Checkpointable):
 
     @property
     def num_bytes_per_step(self) -> int:
-        """What a stored step takes; 1 before the first one, which says so."""
-        return max(1, sum(column[:1].nbytes for column in self._ring.columns.values()))
+        """What the values of a step take, stored or not; 1 before the first one."""
+        layout = self._ring.layout.values()
+        return max(1, sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout))
 
     def get_num_timesteps(self) -> int:
         """Steps that are stored (RLlib's name)."""
@@ -273,7 +165,7 @@ class ReplayBuffer(Checkpointable):
         for chunk, part in zip(chunks, parts, strict=True):
             check_layout(part, layout, episode_id=chunk.id_)
         if not self._ring.columns:
-            self._ring.allocate(layout)
+            self._ring.allocate(layout, splits_of(parts[0]))
             self._set_templates(
                 {
                     OBS: template_of(chunks[0].observations.data),
@@ -298,13 +190,11 @@ class ReplayBuffer(Checkpointable):
         lengths = [len(part[REWARDS]) for part in parts]
         terminateds = np.zeros(sum(lengths), np.bool_)
         stop = self.num_added + num_skipped
-        oldest = stop + len(terminateds) - self.capacity
         running = dict(self._running)
         continues, num_before = [], 0
         for chunk, length in zip(chunks, lengths, strict=True):
-            position, t = running.pop(chunk.id_, (-1, -1))
-            is_continued = t == chunk.t_started and position >= oldest
-            continues.append(position % self.capacity if is_continued else -1)
+            position, t = running.pop(chunk.id_, (NO_ROW, NO_ROW))
+            continues.append(position if t == chunk.t_started else NO_ROW)
             num_before += length
             if not chunk.is_done:
                 running[chunk.id_] = (stop + num_before - 1, chunk.t)
@@ -386,7 +276,7 @@ class ReplayBuffer(Checkpointable):
         if type(gamma) is not float or not 0.0 <= gamma <= 1.0:
             checked(gamma, _SHARE, name="gamma", error=ReplayError)
         rows = self._checked_draw(num_items, rng)
-        columns, template = self._ring.columns, self._templates[OBS]
+        columns = self._ring.columns
         if n_step == 1:
             last, rewards = rows, columns[REWARDS].take(rows)
             discounts = np.empty(num_items, np.float32)  # a third of the time of `np.full`
@@ -396,10 +286,10 @@ class ReplayBuffer(Checkpointable):
             last, rewards, discounts = n_step_sums(columns[REWARDS], chains, gamma)
         discounts[columns[TERMINATEDS].take(last)] = 0.0
         return Transitions(
-            obs=gathered(OBS, template, columns, rows),
-            actions=gathered(ACTIONS, self._templates[ACTIONS], columns, rows),
+            obs=self._taken(OBS, rows),
+            actions=self._taken(ACTIONS, rows),
             rewards=rewards,
-            next_obs=gathered(NEXT_OBS, template, columns, last),
+            next_obs=self._taken(NEXT_OBS, last),
             discounts=discounts,
             weights=self._weights_of(rows, beta),
             rows=rows,
@@ -428,17 +318,22 @@ class ReplayBuffer(Checkpointable):
             raise ReplayError(f"length={length!r}: expected at least 1 env step per sequence.")
         starts = self._checked_draw(num_items, rng or np.random.default_rng())
         rows = np.ascontiguousarray(self._ring.chains(starts, length).T)
-        columns, template = self._ring.columns, self._templates[OBS]
+        columns = self._ring.columns
         return Sequences(
-            obs=gathered(OBS, template, columns, rows),
-            actions=gathered(ACTIONS, self._templates[ACTIONS], columns, rows),
+            obs=self._taken(OBS, rows),
+            actions=self._taken(ACTIONS, rows),
             rewards=columns[REWARDS].take(rows),
-            next_obs=gathered(NEXT_OBS, template, columns, rows),
+            next_obs=self._taken(NEXT_OBS, rows),
             terminateds=columns[TERMINATEDS].take(rows),
             mask=rows >= 0,
             weights=self._weights_of(starts, beta),
             rows=rows,
         )
+
+    def _taken(self, name: str, rows: Array) -> Any:
+        """What rows hold of observations or actions, nested as they were."""
+        template = self._templates[ACTIONS if name == ACTIONS else OBS]
+        return gathered(name, template, lambda column: self._ring.take(column, rows))
 
     def _checked_draw(self, num_items: int, rng: np.random.Generator) -> Array:
         if not len(self):

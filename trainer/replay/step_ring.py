@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -13,6 +13,8 @@ import numpy as np
 from checkpoints import state_array
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ReplayError
+from trainer.replay.frame_store import FrameStore, Split, is_worth_sharing, split_of
+from trainer.replay.undo_log import UndoLog
 from trainer.types import Array, State
 from trainer_toolkit.arguments import checked
 from trainer_toolkit.checks import integer
@@ -47,27 +49,19 @@ def template_of(tree: Any) -> Any:
     return None
 
 
-def gathered(name: str, template: Any, columns: Mapping[str, Array], rows: Array) -> Any:
-    """Rows of the columns of `name`, nested as the template is; a copy.
+def gathered(name: str, template: Any, take: Callable[[str], Array]) -> Any:
+    """The columns of `name`, nested as the template is.
 
     Args:
         name: of the whole, such as "obs".
         template: its nesting.
-        columns: name → [N, …].
-        rows: int64, of any shape S.
-
-    Returns:
-        Arrays [S…, …].
+        take: gives of a column, by its name, what is wanted.
     """
     if template is None:
-        return columns[name].take(rows, axis=0)
+        return take(name)
     if isinstance(template, dict):
-        return {
-            key: gathered(f"{name}[{key!r}]", part, columns, rows) for key, part in template.items()
-        }
-    return tuple(
-        gathered(f"{name}[{index}]", part, columns, rows) for index, part in enumerate(template)
-    )
+        return {key: gathered(f"{name}[{key!r}]", part, take) for key, part in template.items()}
+    return tuple(gathered(f"{name}[{index}]", part, take) for index, part in enumerate(template))
 
 
 def plain_template(template: Any) -> Any:
@@ -114,7 +108,7 @@ class ColumnRooms:
     """
 
     def __init__(self, num_rows: int) -> None:
-        """Nothing is made yet; a column is to have so many rows."""
+        """Nothing is made yet; a column is to have so many rows at least."""
         self._num_rows = num_rows
         self._made: list[weakref.ref[Array]] = []
 
@@ -129,14 +123,15 @@ class ColumnRooms:
             num_rows: of them.
 
         Raises:
-            ValueError: there are more or fewer rows.
+            ValueError: there are fewer rows.
         """
         for made in self._made:
             room = made()
             if room is not None and rows.base is room and _begins_with(room, rows, num_rows):
                 self._made.remove(made)
                 return room
-        column: Array = np.zeros((self._num_rows, *rows.shape[1:]), rows.dtype)
+        length = max(num_rows, self._num_rows)
+        column: Array = np.zeros((length, *rows.shape[1:]), rows.dtype)
         column[:num_rows] = rows
         return column
 
@@ -172,56 +167,11 @@ followed by itself, so that walking along the links needs no case for an end."""
 MAX_STEPS: Final = 2**40
 """More than any memory holds; NumPy would say so with an error of its own."""
 
+IDS: Final = np.dtype(np.int64)
+"""What a column consists of that holds the numbers of frames."""
+
 Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Name of a column → number type and shape of one row."""
-
-
-class UndoLog:
-    """What undoes the changes of a ring, one by one, as long as a mark is kept.
-
-    A mark is a function that undoes all since it was made. Marks may be nested: an inner one that
-    was not called leaves its changes to the outer one.
-    """
-
-    def __init__(self) -> None:
-        self._undos: list[Undo] = []
-        self._outermost: weakref.ref[_Mark] | None = None
-
-    def __reduce__(self) -> tuple[type[UndoLog], tuple[()]]:
-        return UndoLog, ()  # of a copy nobody has a mark
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether somebody could undo what is changed now."""
-        return self._outermost is not None and self._outermost() is not None
-
-    def mark(self) -> Undo:
-        """What undoes everything that is added from now on."""
-        if self.is_kept:
-            return _Mark(self._undos, len(self._undos))
-        undos = self._undos = []
-        outermost = _Mark(undos, 0)
-        # What it held, such as whole columns, goes with it.
-        self._outermost = weakref.ref(outermost, lambda _: undos.clear())
-        return outermost
-
-    def add(self, undo: Undo) -> None:
-        """Remembers what undoes a change, if there is a mark."""
-        if self.is_kept:
-            self._undos.append(undo)
-
-
-class _Mark:
-    """Undoes what was added to a log since it was made."""
-
-    __slots__ = ("__weakref__", "_begin", "_undos")
-
-    def __init__(self, undos: list[Undo], begin: int) -> None:
-        self._undos, self._begin = undos, begin
-
-    def __call__(self) -> None:
-        while len(self._undos) > self._begin:
-            self._undos.pop()()
 
 
 class StepRing:
@@ -235,11 +185,15 @@ class StepRing:
 
     The step that was added as number p (its *position*) stands in row p mod capacity.
 
+    Of large observations the columns hold the numbers of their frames; see `FrameStore`.
+
     Attributes:
         capacity: rows.
         num_added: steps ever added.
         num_tails: rows that no other row follows: one per episode of which steps are here.
         columns: name → array [capacity + 1, …].
+        frame_stores: what the columns `OBS` + place and `NEXT_OBS` + place hold numbers of, by
+            place.
         following: the row of the next step of the same episode, or -1; int64 [capacity + 1].
     """
 
@@ -249,9 +203,12 @@ class StepRing:
         self.num_added = 0
         self.num_tails = 0
         self.columns: dict[str, Array] = {}
+        self.frame_stores: dict[str, FrameStore] = {}
         self.following: Array = np.full(capacity + 1, NO_ROW, np.int64)
         self._log = UndoLog()
-        self._rooms = ColumnRooms(capacity + 1)
+        # Episodes begin with more frames than one, so that there are more of them than steps.
+        self._num_slots = capacity + capacity // 4 + 1
+        self._rooms = ColumnRooms(self._num_slots)
 
     @property
     def num_stored(self) -> int:
@@ -261,25 +218,44 @@ class StepRing:
     @property
     def layout(self) -> Layout:
         """What a row consists of; empty before the first steps."""
-        return {name: (column.dtype, column.shape[1:]) for name, column in self.columns.items()}
+        layout = {}
+        for name, column in self.columns.items():
+            store = self._store_of(name)
+            layout[name] = (column.dtype, column.shape[1:]) if store is None else store.layout
+        return layout
+
+    def _store_of(self, name: str) -> FrameStore | None:
+        """Where the frames are that a column holds numbers of; None if it holds values."""
+        return self.frame_stores.get(name.removeprefix(NEXT_OBS).removeprefix(OBS))
 
     @property
     def num_bytes(self) -> int:
         """What the stored steps take; the columns grow to it as rows are written."""
         row = sum(column[:1].nbytes for column in self.columns.values())
-        return self.num_stored * (row + self.following.itemsize)
+        frames = sum(store.num_bytes for store in self.frame_stores.values())
+        return self.num_stored * (row + self.following.itemsize) + frames
 
-    def allocate(self, layout: Layout) -> None:
-        """Makes room for the first steps, which costs memory only as rows are written."""
+    def allocate(self, layout: Layout, splits: Mapping[str, Split]) -> None:
+        """Makes room for the first steps, which costs memory only as rows are written.
+
+        Args:
+            layout: what a row consists of.
+            splits: of the observations that are kept as frames, by place.
+        """
 
         def undo() -> None:
-            self.columns = {}
+            self.columns, self.frame_stores = {}, {}
 
         self._log.add(undo)
-        self.columns = {
-            name: np.zeros((self.capacity + 1, *shape), dtype)
-            for name, (dtype, shape) in layout.items()
-        }
+        for place, split in splits.items():
+            dtype, shape = layout[OBS + place]
+            slots = np.zeros((self._num_slots, *split.frame_shape(shape)), dtype)
+            self.frame_stores[place] = FrameStore(shape, split, slots, self._log)
+        for name, (dtype, shape) in layout.items():
+            store = self._store_of(name)
+            if store is not None:
+                dtype, shape = IDS, (store.split.num_frames,)
+            self.columns[name] = np.zeros((self.capacity + 1, *shape), dtype)
 
     def append(
         self,
@@ -294,8 +270,8 @@ class StepRing:
         Args:
             columns: as in `layout`; the pieces of each, in order, have N ≤ capacity rows in all.
             lengths: steps of each chunk, ≥ 1.
-            continues: for each chunk the row that its first step follows, or -1; that may be a row
-                of this same call, but no other that this call overwrites.
+            continues: for each chunk the position of the step that its first one follows, or -1; it
+                may be of this same call, and may be overwritten already or by this call.
             num_skipped: steps of the only chunk that are counted, but not stored, because N =
                 capacity steps of it come after them.
 
@@ -308,19 +284,30 @@ class StepRing:
         overwritten = self._spans(max(start, self.capacity), stop)
         if num_skipped:
             overwritten = [slice(0, self.num_stored)]
-        self._remember_rows(overwritten, [row for row in continues if row >= 0])
+        # What follows a step that will be overwritten then follows nothing.
+        oldest = max(0, stop - self.capacity)
+        linked = [at % self.capacity if at >= oldest else NO_ROW for at in continues]
+        self._remember_rows(overwritten, [row for row in linked if row >= 0])
         for span in overwritten:
             self.num_tails -= int(np.count_nonzero(self.following[span] < 0))
         rows = np.arange(start, stop) % self.capacity
         spans = self._spans(start, stop)
         for name, pieces in columns.items():
-            self._write(self.columns[name], spans, pieces)
+            if self._store_of(name) is None:
+                self._write(self.columns[name], spans, pieces)
+        for place in self.frame_stores:
+            chunks = zip(columns[OBS + place], columns[NEXT_OBS + place], continues, strict=True)
+            position = start
+            for observations, next_observations, before in chunks:
+                for pair in zip(observations, next_observations, strict=True):
+                    self.write_frames(place, position, pair, follows=before)
+                    before, position = position, position + 1
         following = np.empty_like(rows)
         following[:-1] = rows[1:]
         following[[end - 1 for end in ends]] = NO_ROW
         self._write(self.following, spans, [following])
         self.num_tails += len(lengths)
-        for row, end, length in zip(continues, ends, lengths, strict=True):
+        for row, end, length in zip(linked, ends, lengths, strict=True):
             if row >= 0:
                 self.following[row] = (start + end - length) % self.capacity
                 self.num_tails -= 1
@@ -348,6 +335,44 @@ class StepRing:
         num_before = spans[0].stop - spans[0].start
         column[spans[0]], column[spans[1]] = values[:num_before], values[num_before:]
 
+    def write_frames(
+        self, place: str, position: int, observations: tuple[Any, Any], *, follows: int
+    ) -> None:
+        """Writes one part of the observations before and after a step, as frames.
+
+        Args:
+            place: of the part.
+            position: of the step; its row still holds the step that it overwrites.
+            observations: before the step, and after it.
+            follows: position of the step before it in its episode, or -1.
+        """
+        store = self.frame_stores[place]
+        ids, next_ids = self.columns[OBS + place], self.columns[NEXT_OBS + place]
+        row, ids_before = position % self.capacity, None
+        if follows >= 0 and follows > position - self.capacity:
+            ids_before = next_ids[follows % self.capacity]
+        if row < self.num_stored:
+            store.release(ids[row])
+            store.release(next_ids[row])
+        ids[row] = store.put(observations[0], ids_before)
+        next_ids[row] = store.put(observations[1], ids[row])
+        store.hold(ids[row])
+        store.hold(next_ids[row])
+
+    def take(self, name: str, rows: Array) -> Array:
+        """What rows hold of a column, as copies.
+
+        Args:
+            name: of the column.
+            rows: int64 [S…]; -1 gives zeros.
+
+        Returns:
+            [S…, …].
+        """
+        values = self.columns[name].take(rows, axis=0)
+        store = self._store_of(name)
+        return values if store is None else store.take(values)
+
     def chains(self, rows: Array, length: int) -> Array:
         """Rows and those that follow them, -1 behind the end of an episode.
 
@@ -369,12 +394,20 @@ class StepRing:
     def mark(self) -> Undo:
         """What puts everything back to now; changes are remembered as long as it is kept."""
         counts, mark = (self.num_added, self.num_tails), self._log.mark()
+        stores = [(place, store.num_used) for place, store in self.frame_stores.items()]
 
         def restore_counts() -> None:
             self.num_added, self.num_tails = counts
+            for place, num_used in stores:
+                self._count_frames(place, num_used)
 
         self._log.add(restore_counts)
         return mark
+
+    def _count_frames(self, place: str, num_used: int) -> None:
+        names, count = (OBS + place, NEXT_OBS + place), self.num_stored
+        shown = [self.columns[name][:count] for name in names]
+        self.frame_stores[place].count(num_used, shown)
 
     def remember(self, undo: Undo) -> None:
         """Adds what undoes a change that is about to be made, if there is a mark."""
@@ -422,7 +455,7 @@ class StepRing:
     def get_state(self) -> State:
         """All rows that hold something, as plain data."""
         count = self.num_stored
-        return {
+        state = {
             "capacity": self.capacity,
             "num_added": self.num_added,
             "following": state_array(self.following[:count]),
@@ -431,6 +464,12 @@ class StepRing:
             },
             "columns": {name: state_array(column[:count]) for name, column in self.columns.items()},
         }
+        if self.frame_stores:
+            state["frames"] = {
+                place: {"split": list(store.split), "frames": state_array(store.frames)}
+                for place, store in self.frame_stores.items()
+            }
+        return state
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; a mark undoes that, too.
@@ -450,24 +489,46 @@ class StepRing:
         }
         num_added = int(state["num_added"])
         count = min(num_added, self.capacity)
+        stores, nums_used = {}, {}
+        for place, saved in state.get("frames", {}).items():
+            dtype, shape = layout[OBS + place]
+            split = Split(*saved["split"])
+            frames = plain_array(saved["frames"], dtype, split.frame_shape(shape))
+            slots = self._rooms.whole_column(frames, len(frames))
+            stores[place] = FrameStore(shape, split, slots, self._log)
+            nums_used[place] = len(frames)
+            layout[OBS + place] = layout[NEXT_OBS + place] = IDS, (split.num_frames,)
         columns = {
-            name: self._rooms.whole_column(plain_array(state["columns"][name], dtype, shape), count)
+            name: self._whole_column(state["columns"][name], dtype, shape, count)
             for name, (dtype, shape) in layout.items()
         }
-        following = self._rooms.whole_column(
-            plain_array(state["following"], np.dtype(np.int64), ()), count
-        )
+        following = self._whole_column(state["following"], np.dtype(np.int64), (), count)
         following[count:] = NO_ROW
-        self._replace(num_added, following, columns)
+        self._replace(num_added, following, columns, stores)
+        for place, num_used in nums_used.items():
+            self._count_frames(place, num_used)
 
-    def _replace(self, num_added: int, following: Array, columns: dict[str, Array]) -> None:
-        before = self.following, self.columns
+    def _whole_column(
+        self, values: Any, dtype: np.dtype[Any], shape: tuple[int, ...], count: int
+    ) -> Array:
+        rows = plain_array(values, dtype, shape)
+        return self._rooms.whole_column(rows, count)[: self.capacity + 1]
+
+    def _replace(
+        self,
+        num_added: int,
+        following: Array,
+        columns: dict[str, Array],
+        stores: dict[str, FrameStore],
+    ) -> None:
+        before = self.following, self.columns, self.frame_stores
 
         def undo() -> None:
-            self.following, self.columns = before
+            self.following, self.columns, self.frame_stores = before
 
         self._log.add(undo)
-        self.num_added, self.following, self.columns = num_added, following, columns
+        self.num_added, self.following = num_added, following
+        self.columns, self.frame_stores = columns, stores
         self.num_tails = int(np.count_nonzero(following[: self.num_stored] < 0))
 
 
@@ -607,6 +668,19 @@ def layout_of(columns: Mapping[str, Array]) -> Layout:
         **layout,
         REWARDS: (np.dtype(np.float32), ()),
         TERMINATEDS: (np.dtype(np.bool_), ()),
+    }
+
+
+def splits_of(columns: Mapping[str, Array]) -> dict[str, Split]:
+    """How observations are kept that are large enough to share frames, by place.
+
+    Args:
+        columns: of the first steps, as from `columns_of`.
+    """
+    return {
+        name.removeprefix(OBS): split_of(values, columns[NEXT_OBS + name.removeprefix(OBS)])
+        for name, values in columns.items()
+        if name.startswith(OBS) and is_worth_sharing(values.dtype, values.shape[1:])
     }
 
 
