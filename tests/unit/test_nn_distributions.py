@@ -15,6 +15,7 @@ from trainer.nn import (
     from_uniform,
     uniform_width,
 )
+from trainer.nn.distributions import of_rows
 from trainer.seeding import NOISE_DRAWS
 from trainer.testing.checks import gradient_check
 
@@ -272,3 +273,16 @@ def test_converted_noise_is_finite_at_the_ends(kind):
     ends = np.array([[0.0, 1.0 - 2.0**-53], [1.0 - 2.0**-53, 0.0]])
     assert np.isfinite(from_uniform(ends, kind=kind, width=2)).all()
     assert from_uniform(ends[:0], kind=kind, width=2).shape == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", range(1, 12))
+def test_rows_are_reduced_with_the_bits_of_numpy(dtype, width):
+    draw = np.random.default_rng(width)
+    for num_rows in (1, 255, 256, 5000):
+        values = (10 * draw.normal(size=(num_rows, width))).astype(dtype)
+        values[:: num_rows // 7 + 1, 0] = -np.inf
+        for one in (values, np.exp(values), np.asfortranarray(values), values[::-1]):
+            for reduction in (np.add, np.maximum):
+                wanted = reduction.reduce(one, axis=1, keepdims=True)
+                assert of_rows(reduction, one).tobytes() == wanted.tobytes()

@@ -160,9 +160,36 @@ class ActionDistribution(ABC):
         """KL(p ‖ q) of every row in nats, [B]."""
 
 
+_NARROW: Final = 7
+_MANY_ROWS: Final = 256
+
+
 def per_row(weight: Weight) -> Weight:
     """The weight in a form that multiplies arrays [B, K]."""
     return weight if isinstance(weight, float | int) else weight[:, None]
+
+
+def of_rows(reduction: np.ufunc, values: Array) -> Array:
+    """`reduction.reduce(values, axis=1, keepdims=True)`, quickly where many rows are narrow.
+
+    NumPy takes some 15 ns for each row to begin, and columns one after the other take 1 ns per
+    number. It adds up to seven numbers from the left as well, so the bits are the same.
+
+    Args:
+        reduction: such as `np.add`.
+        values: [B, K], K ≥ 1.
+
+    Returns:
+        [B, 1].
+    """
+    num_rows, width = values.shape
+    if width > _NARROW or num_rows < _MANY_ROWS:
+        reduced: Array = reduction.reduce(values, axis=1, keepdims=True)
+        return reduced
+    reduced = values[:, :1].copy()
+    for column in range(1, width):
+        reduction(reduced, values[:, column : column + 1], out=reduced)
+    return reduced
 
 
 def total(parts: Sequence[Array]) -> Array:
@@ -269,8 +296,8 @@ class Categorical(ActionDistribution):
 
     def canonical(self, inputs: Array) -> Array:
         """Log-probabilities: logits whose log-sum-exp is 0."""
-        shifted = inputs - np.maximum.reduce(inputs, axis=1, keepdims=True)
-        shifted -= np.log(np.add.reduce(np.exp(shifted), axis=1, keepdims=True))
+        shifted = inputs - of_rows(np.maximum, inputs)
+        shifted -= np.log(of_rows(np.add, np.exp(shifted)))
         return shifted
 
     def evaluate(
