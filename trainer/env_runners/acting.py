@@ -71,7 +71,8 @@ class Choice(NamedTuple):
 
     Attributes:
         actions: as the module gives them, [B, …].
-        outputs: what each comes with, by the names of `Policy.outputs`, [B, …].
+        outputs: what each comes with, by the names of `Policy.outputs`, [B, …]; what the network
+            remembered before is a list.
         memory: of a network with memory: B states after.
     """
 
@@ -198,8 +199,8 @@ class Policy:
         explore, form = request.explore, self.state_form
         batch = {OBS: self.encoded(rows.obs, rows.slots)}
         if form is not None:
-            before = {STATE_IN: form.together(rows.memory), **rows.previous}
-            batch |= before
+            states = form.filled(rows.memory)
+            batch |= {STATE_IN: form.together(states), **rows.previous}
         if self._perturbed is not None and explore:
             given = {ACTION_DIST_INPUTS: self._perturbed.forward(batch, rows.slots)}
         elif explore:
@@ -220,7 +221,9 @@ class Policy:
                 outputs[VF_PREDS] = given[VF_PREDS].copy()
         if form is None:
             return Choice(actions, outputs)
-        return Choice(actions, outputs | before, form.rows_of(given, len(rows.slots)))
+        # One by one, as they are recorded; nobody writes into a state once it was acted on.
+        outputs |= {STATE_IN: states, **rows.previous}
+        return Choice(actions, outputs, form.rows_of(given, len(rows.slots)))
 
     def encoded(self, observations: Any, slots: Sequence[int]) -> FloatArray:
         """Observations as the module reads them, checked; errors as of `choose`.

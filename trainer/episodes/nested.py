@@ -137,8 +137,8 @@ def take(batch: Any, where: Any) -> Any:
 
 
 def unstack(batch: Any, length: int) -> list[Any]:
-    """The items of a batch of `length` rows; they share memory with the batch."""
-    if type(batch) is np.ndarray:
+    """The items of a batch of `length` rows, or of a list; they share memory with the batch."""
+    if type(batch) is np.ndarray or type(batch) is list:
         return list(batch)
     # Whole leaves at once: row by row it is five times as dear, and acting with memory does it.
     if type(batch) is dict and batch:

@@ -103,10 +103,16 @@ class StateForm:
 
         return nested.take(self.checked(nested.map_leaves(as_batch, state), 1, where=where), 0)
 
+    def filled(self, states: Sequence[Any]) -> list[Any]:
+        """The states of several rows, with a copy of the initial one for None."""
+        return [
+            nested.map_leaves(np.array, self.initial) if state is None else state
+            for state in states
+        ]
+
     def together(self, states: Sequence[Any]) -> Any:
-        """The states of several rows as one batch; None stands for the initial one."""
-        rows = [self.initial if state is None else state for state in states]
-        return nested.map_leaves(lambda *leaves: np.array(leaves), rows[0], *rows[1:])
+        """The states of several rows as one batch."""
+        return nested.map_leaves(lambda *leaves: np.array(leaves), states[0], *states[1:])
 
     def rows(self, batch: Any, count: int) -> list[Any]:
         """The states of a batch one by one, in memory of their own."""
@@ -143,6 +149,8 @@ class StateForm:
         Raises:
             ModuleError: its structure or a shape is another, or a leaf is no array of numbers.
         """
+        if _is_usual(state, self.initial, count):
+            return state
         try:
             return self._checked(state, self.initial, count, "")
         except _MisfitError as misfit:
@@ -178,6 +186,19 @@ def state_form(module: RLModule) -> StateForm:
         form = StateForm(module, module.parameters.dtype)
         module.__dict__["_state_form"] = form
     return form
+
+
+def _is_usual(state: Any, like: Any, count: int) -> bool:
+    """Whether a batch of states is dicts of arrays, as it should be: half the price of a check."""
+    if type(like) is not dict:
+        return (
+            type(like) is type(state) is np.ndarray
+            and state.dtype == like.dtype
+            and state.shape == (count, *like.shape)
+        )
+    if type(state) is not dict or list(state) != list(like):
+        return False
+    return all(_is_usual(state[key], part, count) for key, part in like.items())
 
 
 class _MisfitError(Exception):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from trainer.nn import kernels
 from trainer.nn.initializers import AS_THE_NETWORK, LayerDraw
-from trainer.nn.layers import columns_with_ones, matmul_rows, padded_rows, sigmoid
+from trainer.nn.layers import BLOCK_ROWS, columns_with_ones, matmul_rows, padded_rows, sigmoid
 from trainer.nn.optimizers import Parameters
 from trainer.types import Array
 
@@ -239,6 +239,23 @@ class LSTM(RecurrentLayer):
 
     state_names = ("h", "c")
     num_gates = 4
+    _acting: _ActingLSTM | None = None
+
+    def step(self, rows: Array, state: RecurrentState) -> tuple[Array, dict[str, Array]]:
+        num_blocks = padded_rows(len(rows)) // BLOCK_ROWS
+        if self._acting is None or self._acting.num_blocks != num_blocks:
+            self._acting = self._acting_in_c(kernels.functions_if(_lstms_are_same), num_blocks)
+        if self._acting is None:
+            return super().step(rows, state)
+        after = self._acting.step(rows, state)
+        return after["h"], after
+
+    def _acting_in_c(self, functions: Any, num_blocks: int) -> _ActingLSTM | None:
+        """What acts in C; None if NumPy is to."""
+        arrays = self.recurrent, self._factors, self._sums, self._is_tanh
+        if functions is None or self.width == 1 or not kernels.are_plain(*arrays):
+            return None
+        return _ActingLSTM(functions, self.weights, arrays, num_blocks)
 
     def _allocate_others(self, num_steps: int, count: int) -> None:
         self._cells: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
@@ -329,6 +346,63 @@ class LSTM(RecurrentLayer):
         i, f, g, o = (self._gate(gates, number) for number in range(4))
         cells = f * state["c"] + i * g
         return {"h": o * np.tanh(cells), "c": cells}
+
+
+class _ActingLSTM:
+    """One step of an LSTM for blocks of rows, in C: each block is a batch of sequences of one step.
+
+    The memory is kept. What stands in rows that are not asked for is of former steps.
+
+    Attributes:
+        num_blocks: of `BLOCK_ROWS` rows.
+    """
+
+    def __init__(
+        self, functions: Any, weights: Array, shared: Sequence[Array], num_blocks: int
+    ) -> None:
+        """Makes the memory.
+
+        Args:
+            functions: those in C.
+            weights: of the inputs, [K + 1, 4 · H].
+            shared: the first arrays of `LstmPlan`: what all blocks read.
+            num_blocks: of rows.
+        """
+        self.num_blocks, self._weights = num_blocks, weights
+        num_inputs, width, dtype = len(weights) - 1, weights.shape[1] // 4, weights.dtype
+        self._inputs: Array = np.ones((num_blocks, BLOCK_ROWS, num_inputs + 1), dtype)
+        self._rows = self._inputs.reshape(-1, num_inputs + 1)[:, :-1]
+        self._gates: Array = np.empty((num_blocks, BLOCK_ROWS, 4 * width), dtype)
+        before_and_after = (num_blocks, 2, BLOCK_ROWS, width)
+        self._state = {name: np.zeros(before_and_after, dtype) for name in LSTM.state_names}
+        tanh_cells: Array = np.empty((BLOCK_ROWS, width), dtype)
+        scratch: Array = np.empty((6 * width, BLOCK_ROWS), dtype)
+        self._steps = [
+            kernels.Lstm(
+                functions,
+                *(1, BLOCK_ROWS, width),
+                # Going back is not asked for: it has no memory of its own.
+                arrays=[*shared, gates, gates, gates, hidden, cells, tanh_cells, scratch],
+            )
+            for gates, hidden, cells in zip(self._gates, *self._state.values(), strict=True)
+        ]
+
+    def step(self, rows: Array, state: RecurrentState) -> dict[str, Array]:
+        """The state after a step; arguments as of `RecurrentLayer.step`."""
+        count = len(rows)
+        self._rows[:count] = rows
+        np.matmul(self._inputs, self._weights, self._gates)
+        for name, kept in self._state.items():
+            for block in range(self.num_blocks):
+                begin = block * BLOCK_ROWS
+                given = state[name][begin : begin + BLOCK_ROWS]
+                kept[block, 0, : len(given)] = given
+        for steps in self._steps:
+            steps.forward()
+        return {
+            name: kept[:, 1].reshape(-1, kept.shape[-1])[:count].copy()
+            for name, kept in self._state.items()
+        }
 
 
 class GRU(RecurrentLayer):
@@ -444,7 +518,13 @@ def _lstms_are_same(functions: Any) -> bool:
             layer._in_c = layer._steps_in_c(chosen, num_steps, count)
             outputs = layer.forward(inputs, before).tobytes()
             layer.backward(gradient)
-            found.append((outputs, gradients.flat.tobytes()))
+            acting = layer._acting_in_c(chosen, padded_rows(count) // BLOCK_ROWS)
+            rows = inputs[:-1, :count].T
+            if acting is None:
+                _, after = RecurrentLayer.step(layer, rows, before)
+            else:
+                after = acting.step(rows, before)
+            found.append((outputs, gradients.flat.tobytes(), *map(bytes, after.values())))
         if found[0] != found[1]:
             return False
     return True
