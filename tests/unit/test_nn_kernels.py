@@ -24,7 +24,12 @@ from trainer.nn.layers import (
     run_side_by_side,
 )
 from trainer.nn.optimizers import Adam, GradientClipping
-from trainer.nn.recurrent import LSTM
+from trainer.nn.recurrent import (
+    LSTM,
+    RecurrentLayer,
+    backward_side_by_side,
+    forward_side_by_side,
+)
 
 there = pytest.mark.skipif(bool(kernels.why_not()), reason=f"no kernels: {kernels.why_not()}")
 
@@ -185,6 +190,55 @@ def test_passes_at_once_have_the_same_bits(one_by_one, monkeypatch):
     monkeypatch.setattr(layers, "LARGE_PASS", 0)
     for _ in range(300):
         assert pairs() == one_by_one
+
+
+def lstms(*, at_once):
+    """Passes of two LSTMs of different sizes, at once or one after the other, as bytes."""
+    num_steps, count, found, given = 6, 8, [], []
+    for width in (16, 24):
+        draw = np.random.default_rng(width)
+        parameters = Parameters(LSTM.shapes("net", num_inputs=4, width=width))
+        parameters.flat[:] = draw.standard_normal(parameters.num_parameters)
+        gradients = parameters.zeros_like()
+        gradient = draw.standard_normal((width, num_steps * count)).astype(np.float32)
+        d_inputs = np.empty((4, num_steps * count), np.float32)
+        state = {name: draw.standard_normal((count, width)) for name in ("h", "c")}
+        layer, inputs = LSTM(parameters, gradients, name="net"), batch_of(num_steps * count)
+        given.append((layer, inputs, state, gradient, d_inputs))
+        found += [gradients.flat, d_inputs]
+    for group in [given] if at_once else [given[:1], given[1:]]:
+        nets, inputs, states, d_outputs, rooms = zip(*group, strict=True)
+        found += forward_side_by_side(nets, inputs, states)
+        backward_side_by_side(nets, d_outputs, rooms)
+    return [array.tobytes() for array in found]
+
+
+@there
+def test_lstms_at_once_have_the_same_bits():
+    one_after_the_other = lstms(at_once=False)
+    for _ in range(100):
+        assert lstms(at_once=True) == one_after_the_other
+
+
+@there
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20), st.integers(0, 9))
+def test_a_step_of_an_lstm_that_acts_has_the_bits_of_numpy(width, num_inputs, count, seed):
+    draw = np.random.default_rng(seed)
+    parameters = Parameters(LSTM.shapes("net", num_inputs=num_inputs, width=width))
+    parameters.flat[:] = draw.standard_normal(parameters.num_parameters)
+    layer = LSTM(parameters, parameters.zeros_like(), name="net")
+    in_c = in_numpy = {name: np.zeros((count, width), np.float32) for name in ("h", "c")}
+    for step in range(3):
+        size = count if step else 2 * count  # other memory first
+        rows = draw.standard_normal((size, num_inputs)).astype(np.float32)
+        if size > count:
+            layer.step(rows, {name: np.ones((size, width), np.float32) for name in ("h", "c")})
+            continue
+        outputs, in_c = layer.step(rows, in_c)
+        wanted, in_numpy = RecurrentLayer.step(layer, rows, in_numpy)
+        assert (layer._acting is not None) == (width > 1)
+        for found, other in ((outputs, wanted), *((in_c[name], in_numpy[name]) for name in in_c)):
+            assert found.tobytes() == other.tobytes()
 
 
 @there

@@ -43,6 +43,7 @@ from trainer.nn import (
     columns_with_ones,
 )
 from trainer.nn.initializers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, Initializer
+from trainer.nn.recurrent import backward_side_by_side, forward_side_by_side
 from trainer.nn.torch_network import BACKENDS
 from trainer.types import Array
 
@@ -120,24 +121,26 @@ class Tower:
             features = np.concatenate([features, previous], axis=1)
         return self.layer.step(features, state)
 
-    def forward(self, rows: Array, previous: Array | None, state: Mapping[str, Array]) -> Array:
-        """The outputs of all steps, [H + 1, L · N], of rows [L · N, D]."""
+    def features(self, rows: Array, previous: Array | None) -> Array:
+        """What the recurrent layer reads of all steps, [K + 1, L · N], of rows [L · N, D]."""
         features = self._body.forward(rows)
         if previous is not None:
             columns = columns_with_ones(self.layer.num_inputs, len(rows), self._dtype)
             columns[: self._num_features] = features[:-1]
             columns[self._num_features : -1] = previous.T
             features = columns
-        return self.layer.forward(features, state)
+        return features
 
-    def backward(self, gradient: Array) -> None:
-        """Overwrites the gradients of all layers; `gradient` [H, L · N] is that of the outputs."""
+    def room_for_d_inputs(self, num_columns: int) -> Array | None:
+        """Where the recurrent layer writes what `backward` needs; None if nothing is before it."""
         if self._body.encoder is None:
-            self.layer.backward(gradient)
-            return
-        d_inputs = np.empty((self.layer.num_inputs, gradient.shape[1]), self._dtype)
-        self.layer.backward(gradient, d_inputs=d_inputs)
-        self._body.encoder.backward(d_inputs[: self._num_features])
+            return None
+        return np.empty((self.layer.num_inputs, num_columns), self._dtype)
+
+    def backward(self, d_inputs: Array | None) -> None:
+        """Overwrites the gradients of the layers before the recurrent one."""
+        if self._body.encoder is not None and d_inputs is not None:
+            self._body.encoder.backward(d_inputs[: self._num_features])
 
 
 class RecurrentModule(StatefulRLModule):
@@ -264,10 +267,13 @@ class RecurrentModule(StatefulRLModule):
         rows, previous = _time_major(obs), self._previous(batch, self._shape)
         if previous is not None:
             previous = _time_major(previous)
-        outputs = {
-            name: tower.forward(rows, previous, self._state_of(state, name))
-            for name, tower in self._towers.items()
-        }
+        towers = self._towers.values()
+        of_towers = forward_side_by_side(
+            [tower.layer for tower in towers],
+            [tower.features(rows, previous) for tower in towers],
+            [self._state_of(state, name) for name in self._towers],
+        )
+        outputs = dict(zip(self._towers, of_towers, strict=True))
         found = {}
         for name, network in self._networks.items():
             column = network.forward(outputs[self._tower_of[name]])[:-1]
@@ -291,8 +297,11 @@ class RecurrentModule(StatefulRLModule):
             network.backward(_time_major(gradients[name]).T, d_inputs=d_inputs)
             tower = self._tower_of[name]
             of_towers[tower] = of_towers[tower] + d_inputs if tower in of_towers else d_inputs
-        for name, gradient in of_towers.items():
-            self._towers[name].backward(gradient)
+        towers, of_outputs = [self._towers[name] for name in of_towers], list(of_towers.values())
+        rooms = [tower.room_for_d_inputs(self._shape[0] * self._shape[1]) for tower in towers]
+        backward_side_by_side([tower.layer for tower in towers], of_outputs, rooms)
+        for one, room in zip(towers, rooms, strict=True):
+            one.backward(room)
 
     def compute_values(self, batch: Mapping[str, Any]) -> Array:
         """See `RLModule.compute_values`; a ModuleError if there is no value network."""

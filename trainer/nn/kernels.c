@@ -373,13 +373,16 @@ void run_both(const Pass *passes, i64 num_first, i64 num_second) {
 /* ---- the steps of an LSTM: see recurrent.py; gates stand as i, f, g, o */
 
 typedef struct {
-    i64 num_steps, batch, width;
+    i64 num_steps, batch, inputs, width;
+    const float *weights;                 /* [inputs + 1, 4 * width] */
     const float *recurrent;               /* [width, 4 * width] */
+    float *weight_gradients, *recurrent_gradients;
     const float *factors, *sums, *is_tanh; /* [4 * width] */
     float *gates, *d_gates, *slopes;      /* [num_steps, batch, 4 * width] */
     float *hidden, *cells;                /* [num_steps + 1, batch, width] */
     float *tanh_cells;                    /* [num_steps, batch, width] */
     float *scratch;                       /* [6 * width, batch] */
+    float *outputs;                       /* [width, num_steps * batch] */
 } LstmPlan;
 
 /* The gates hold the part of the inputs. */
@@ -414,7 +417,7 @@ WIDE void lstm_forward(const LstmPlan *plan) {
 }
 
 /* gradient: of the outputs, [width, num_steps * batch]; overwrites d_gates. */
-WIDE void lstm_backward(const LstmPlan *plan, const float *gradient) {
+WIDE static void lstm_backward(const LstmPlan *plan, const float *gradient) {
     i64 width = plan->width, gates_width = 4 * width, size = plan->batch * width;
     i64 batch = plan->batch, row_size = plan->num_steps * batch;
     float *d_hidden = plan->scratch, *d_cells = d_hidden + size;
@@ -445,6 +448,41 @@ WIDE void lstm_backward(const LstmPlan *plan, const float *gradient) {
         product(AS_IT_IS, TRANSPOSED, batch, width, gates_width, plan->d_gates + 4 * t * size,
                 gates_width, plan->recurrent, gates_width, d_hidden, width);
     }
+}
+
+typedef struct {
+    const LstmPlan *plan;
+    const float *inputs;   /* [inputs + 1, num_steps * batch], the last row ones */
+    const float *gradient; /* of the outputs; NULL for a forward pass */
+    float *d_inputs;       /* [inputs, num_steps * batch], or NULL */
+} LstmPass;
+
+void lstm_pass(const void *of) {
+    const LstmPass *pass = of;
+    const LstmPlan *plan = pass->plan;
+    i64 rows = plan->num_steps * plan->batch, width = plan->width, gates = 4 * width;
+    const float *after = plan->hidden + plan->batch * width;
+    if (!pass->gradient) {
+        product(TRANSPOSED, AS_IT_IS, rows, gates, plan->inputs + 1, pass->inputs, rows,
+                plan->weights, gates, plan->gates, gates);
+        lstm_forward(plan);
+        for (i64 k = 0; k < width; k++)
+            for (i64 row = 0; row < rows; row++)
+                plan->outputs[k * rows + row] = after[row * width + k];
+        return;
+    }
+    lstm_backward(plan, pass->gradient);
+    product(AS_IT_IS, AS_IT_IS, plan->inputs + 1, gates, rows, pass->inputs, rows, plan->d_gates,
+            gates, plan->weight_gradients, gates);
+    product(TRANSPOSED, AS_IT_IS, width, gates, rows, plan->hidden, width, plan->d_gates, gates,
+            plan->recurrent_gradients, gates);
+    if (pass->d_inputs)
+        product(AS_IT_IS, TRANSPOSED, plan->inputs, rows, gates, plan->weights, gates,
+                plan->d_gates, gates, pass->d_inputs, rows);
+}
+
+void lstm_both(const LstmPass *first, const LstmPass *second) {
+    do_both(lstm_pass, first, lstm_pass, second);
 }
 
 /* ---- Adam and the norm of gradients: see optimizers.py */

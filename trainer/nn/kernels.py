@@ -66,18 +66,30 @@ class LayerPlan(ctypes.Structure):
 
 
 class LstmPlan(ctypes.Structure):
-    """The memory of an LSTM, for sequences of one length; `LstmPlan` in C."""
+    """The weights and the memory of an LSTM, for sequences of one length; `LstmPlan` in C."""
 
     _fields_ = (
-        *((name, _Count) for name in ("num_steps", "batch", "width")),
+        *((name, _Count) for name in ("num_steps", "batch", "inputs", "width")),
         *(
             (name, _Address)
             for name in (
-                *("recurrent", "factors", "sums", "is_tanh", "gates", "d_gates", "slopes"),
-                *("hidden", "cells", "tanh_cells", "scratch"),
+                *("weights", "recurrent", "weight_gradients", "recurrent_gradients"),
+                *("factors", "sums", "is_tanh", "gates", "d_gates", "slopes"),
+                *("hidden", "cells", "tanh_cells", "scratch", "outputs"),
             )
         ),
     )
+
+
+class LstmPass(ctypes.Structure):
+    """A pass of an LSTM through all steps; `LstmPass` in C.
+
+    Attributes:
+        functions: those in C.
+    """
+
+    functions: Any
+    _fields_ = tuple((name, _Address) for name in ("plan", "inputs", "gradient", "d_inputs"))
 
 
 class PassPlan(ctypes.Structure):
@@ -232,7 +244,8 @@ _TYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "run_both": (None, (_Address, _Count, _Count)),
     "scale": (None, (_Address, _Count, ctypes.c_float)),
     "lstm_forward": (None, (_Address,)),
-    "lstm_backward": (None, (_Address, _Address)),
+    "lstm_pass": (None, (_Address,)),
+    "lstm_both": (None, (_Address, _Address)),
     "ppo_categorical": (ctypes.c_int, (_Address,) * 4),
     "ppo_gaussian": (ctypes.c_int, (_Address,) * 4),
     "dqn_step": (ctypes.c_int, (_Address,) * 5),
@@ -502,27 +515,47 @@ class ActingChain:
 
 
 class Lstm:
-    """The steps of an LSTM, for sequences of one length."""
+    """The passes of an LSTM, for sequences of one length."""
 
     def __init__(self, functions: Any, *sizes: int, arrays: Sequence[Array]) -> None:
         """Keeps the memory.
 
         Args:
             functions: those in C.
-            sizes: steps, sequences, width.
+            sizes: steps, sequences, inputs, width.
             arrays: in the order of `LstmPlan`.
         """
-        self._arrays = arrays
+        self._arrays, self._functions = arrays, functions
         self._plan = LstmPlan(*sizes, *map(address_of, arrays))
-        self._forward, self._backward = functions.lstm_forward, functions.lstm_backward
+        num_columns = sizes[0] * sizes[1]
+        self._inputs = _Addresses(sizes[2] + 1, num_columns)
+        self._gradient = _Addresses(sizes[3], num_columns)
+        self._d_inputs = _Addresses(sizes[2], num_columns)
 
-    def forward(self) -> None:
-        """Computes all steps, from the inputs' part that is in the gates."""
-        self._forward(ctypes.byref(self._plan))
+    def act(self) -> None:
+        """Computes the steps, from the inputs' part that is in the gates."""
+        self._functions.lstm_forward(ctypes.byref(self._plan))
 
-    def backward(self, gradient: Array) -> None:
-        """Overwrites the gradients of the gates; `gradient` is plain."""
-        self._backward(ctypes.byref(self._plan), address_of(gradient))
+    def planned(
+        self, inputs: Array, gradient: Array | None = None, d_inputs: Array | None = None
+    ) -> LstmPass | None:
+        """A pass, backward with a gradient of the outputs; None if an array is not plain."""
+        at = self._inputs.of(inputs)
+        others = [
+            None if array is None else known.of(array)
+            for array, known in ((gradient, self._gradient), (d_inputs, self._d_inputs))
+        ]
+        if not at or 0 in others:
+            return None
+        found = LstmPass(ctypes.addressof(self._plan), at, *others)
+        found.functions = self._functions
+        return found
+
+
+def run_lstms(passes: Sequence[LstmPass]) -> None:
+    """Runs one pass, or two at once that share nothing."""
+    functions = passes[0].functions
+    (functions.lstm_pass if len(passes) == 1 else functions.lstm_both)(*map(ctypes.byref, passes))
 
 
 class _Addresses:

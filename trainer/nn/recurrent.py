@@ -117,18 +117,33 @@ class RecurrentLayer(ABC):
         Returns:
             [H + 1, T · B], valid until the next forward pass.
         """
+        (outputs,) = forward_side_by_side([self], [inputs], [state])
+        return outputs
+
+    def _prepare(self, inputs: Array, state: RecurrentState) -> None:
+        """Makes sure of the memory, and keeps what a forward pass begins with."""
         count = len(state[self.state_names[0]])
-        num_steps = inputs.shape[1] // count
-        if (num_steps, count) != self._sizes:
-            self._allocate(num_steps, count)
+        sizes = inputs.shape[1] // count, count
+        if sizes != self._sizes:
+            self._allocate(*sizes)
         self._inputs = inputs
-        np.matmul(inputs.T, self.weights, self._gates.reshape(num_steps * count, -1))
         self._begin(state)
-        self._forward_steps(num_steps)
+
+    def _run_forward(self) -> Array:
+        """The forward pass that was prepared, in NumPy; gives the outputs."""
+        num_steps, count = self._sizes
+        np.matmul(self._inputs.T, self.weights, self._gates.reshape(num_steps * count, -1))
+        for step in range(num_steps):
+            self._forward_step(step)
         self._outputs[:-1].reshape(self.width, num_steps, count)[...] = self._hidden[1:].transpose(
             2, 0, 1
         )
         return self._outputs
+
+    def planned_forward(self, inputs: Array, state: RecurrentState) -> kernels.LstmPass | None:
+        """Prepares a forward pass, and gives what runs it in C; None if NumPy is to."""
+        self._prepare(inputs, state)
+        return None
 
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
         """Overwrites the gradients, back through all steps; belongs to the last forward pass.
@@ -137,6 +152,10 @@ class RecurrentLayer(ABC):
             gradient: dL/d(outputs), [H, T · B].
             d_inputs: dL/d(inputs), [K, T · B], overwritten; None if it is not needed.
         """
+        backward_side_by_side([self], [gradient], [d_inputs])
+
+    def _run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
+        """A backward pass in NumPy."""
         num_steps, count = self._sizes
         d_gates = self._d_gates.reshape(num_steps * count, -1)
         self._backward_steps(gradient, num_steps, count)
@@ -145,10 +164,10 @@ class RecurrentLayer(ABC):
         if d_inputs is not None:
             np.matmul(self.weights[:-1], d_gates.T, d_inputs)
 
-    def _forward_steps(self, num_steps: int) -> None:
-        """Computes all steps, from the inputs' part that is in the gates."""
-        for step in range(num_steps):
-            self._forward_step(step)
+    def planned_backward(self, gradient: Array, d_inputs: Array | None) -> kernels.LstmPass | None:
+        """What runs a backward pass in C; None if NumPy is to."""
+        del gradient, d_inputs
+        return None
 
     def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
         """Writes the gradients of all gates, from that of the outputs."""
@@ -252,10 +271,10 @@ class LSTM(RecurrentLayer):
 
     def _acting_in_c(self, functions: Any, num_blocks: int) -> _ActingLSTM | None:
         """What acts in C; None if NumPy is to."""
-        arrays = self.recurrent, self._factors, self._sums, self._is_tanh
-        if functions is None or self.width == 1 or not kernels.are_plain(*arrays):
+        weights, constants = (self.weights, self.recurrent), self._constants
+        if functions is None or self.width == 1 or not kernels.are_plain(*weights):
             return None
-        return _ActingLSTM(functions, self.weights, arrays, num_blocks)
+        return _ActingLSTM(functions, *weights, constants, num_blocks)
 
     def _allocate_others(self, num_steps: int, count: int) -> None:
         self._cells: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
@@ -266,34 +285,31 @@ class LSTM(RecurrentLayer):
         self._gate(self._factors, 2)[...] = 1.0
         self._sums: Array = 1.0 - self._factors
         self._is_tanh: Array = 1.0 - 2.0 * self._sums
+        self._constants = self._factors, self._sums, self._is_tanh
         functions = kernels.functions_if(_lstms_are_same)
-        self._in_c = self._steps_in_c(functions, num_steps, count)
+        self._in_c = self._passes_in_c(functions, num_steps, count)
 
-    def _steps_in_c(self, functions: Any, num_steps: int, count: int) -> kernels.Lstm | None:
-        """What computes the steps in C; None if NumPy is to, as for products of one row."""
+    def _passes_in_c(self, functions: Any, num_steps: int, count: int) -> kernels.Lstm | None:
+        """What computes passes in C; None if NumPy is to, as for products of one row."""
         scratch: Array = np.empty((6 * self.width, count), self._dtype)
         arrays = [
-            *(self.recurrent, self._factors, self._sums, self._is_tanh),
+            *(self.weights, self.recurrent, self._weight_gradients, self._recurrent_gradients),
+            *self._constants,
             *(self._gates, self._d_gates, self._slopes),
-            *(self._hidden, self._cells, self._tanh_cells, scratch),
+            *(self._hidden, self._cells, self._tanh_cells, scratch, self._outputs),
         ]
-        is_known = count > 1 and self.width > 1 and kernels.are_plain(*arrays)
+        is_known = min(count, self.width, self.num_inputs) > 1 and kernels.are_plain(*arrays)
         if functions is None or not is_known:
             return None
-        return kernels.Lstm(functions, num_steps, count, self.width, arrays=arrays)
+        sizes = num_steps, count, self.num_inputs, self.width
+        return kernels.Lstm(functions, *sizes, arrays=arrays)
 
-    def _forward_steps(self, num_steps: int) -> None:
-        if self._in_c is None:
-            super()._forward_steps(num_steps)
-        else:
-            self._in_c.forward()
+    def planned_forward(self, inputs: Array, state: RecurrentState) -> kernels.LstmPass | None:
+        self._prepare(inputs, state)
+        return None if self._in_c is None else self._in_c.planned(inputs)
 
-    def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
-        is_fit = gradient.shape == (self.width, num_steps * count)
-        if self._in_c is None or not is_fit or not kernels.are_plain(gradient):
-            super()._backward_steps(gradient, num_steps, count)
-        else:
-            self._in_c.backward(gradient)
+    def planned_backward(self, gradient: Array, d_inputs: Array | None) -> kernels.LstmPass | None:
+        return None if self._in_c is None else self._in_c.planned(self._inputs, gradient, d_inputs)
 
     def _begin(self, state: RecurrentState) -> None:
         super()._begin(state)
@@ -358,14 +374,20 @@ class _ActingLSTM:
     """
 
     def __init__(
-        self, functions: Any, weights: Array, shared: Sequence[Array], num_blocks: int
+        self,
+        functions: Any,
+        weights: Array,
+        recurrent: Array,
+        constants: Sequence[Array],
+        num_blocks: int,
     ) -> None:
         """Makes the memory.
 
         Args:
             functions: those in C.
             weights: of the inputs, [K + 1, 4 · H].
-            shared: the first arrays of `LstmPlan`: what all blocks read.
+            recurrent: weights of the state, [H, 4 · H].
+            constants: `factors`, `sums` and `is_tanh` of `LstmPlan`.
             num_blocks: of rows.
         """
         self.num_blocks, self._weights = num_blocks, weights
@@ -380,9 +402,12 @@ class _ActingLSTM:
         self._steps = [
             kernels.Lstm(
                 functions,
-                *(1, BLOCK_ROWS, width),
-                # Going back is not asked for: it has no memory of its own.
-                arrays=[*shared, gates, gates, gates, hidden, cells, tanh_cells, scratch],
+                *(1, BLOCK_ROWS, num_inputs, width),
+                # What only passes through time need has no memory of its own.
+                arrays=[
+                    *(weights, recurrent, weights, recurrent, *constants, gates, gates, gates),
+                    *(hidden, cells, tanh_cells, scratch, hidden),
+                ],
             )
             for gates, hidden, cells in zip(self._gates, *self._state.values(), strict=True)
         ]
@@ -398,7 +423,7 @@ class _ActingLSTM:
                 given = state[name][begin : begin + BLOCK_ROWS]
                 kept[block, 0, : len(given)] = given
         for steps in self._steps:
-            steps.forward()
+            steps.act()
         return {
             name: kept[:, 1].reshape(-1, kept.shape[-1])[:count].copy()
             for name, kept in self._state.items()
@@ -498,6 +523,41 @@ RECURRENT_LAYERS: Final[Mapping[str, type[RecurrentLayer]]] = MappingProxyType(
 """Every kind of recurrent layer by the name used in a `model_config` (`use_lstm`, `use_gru`)."""
 
 
+# ---- passes of several layers
+
+
+def forward_side_by_side(
+    layers: Sequence[RecurrentLayer], inputs: Sequence[Array], states: Sequence[RecurrentState]
+) -> list[Array]:
+    """The outputs of layers that share nothing; arguments as of `RecurrentLayer.forward`.
+
+    Of two that are known in C at once, if there are two cores; the bits are the same.
+    """
+    pairs = zip(layers, inputs, states, strict=True)
+    if _run_in_c([layer.planned_forward(columns, state) for layer, columns, state in pairs]):
+        return [layer._outputs for layer in layers]
+    return [layer._run_forward() for layer in layers]
+
+
+def backward_side_by_side(
+    layers: Sequence[RecurrentLayer], gradients: Sequence[Array], d_inputs: Sequence[Array | None]
+) -> None:
+    """Backward passes of layers that share nothing; arguments as of `RecurrentLayer.backward`."""
+    given = list(zip(layers, gradients, d_inputs, strict=True))
+    if not _run_in_c([layer.planned_backward(gradient, room) for layer, gradient, room in given]):
+        for layer, gradient, room in given:
+            layer._run_backward(gradient, room)
+
+
+def _run_in_c(plans: Sequence[kernels.LstmPass | None]) -> bool:
+    """Runs one or two passes in C; False if one of them is not known there."""
+    known = [plan for plan in plans if plan is not None]
+    if len(known) < len(plans):
+        return False
+    kernels.run_lstms(known)
+    return True
+
+
 @kernels.compared_with_numpy("LSTM")
 def _lstms_are_same(functions: Any) -> bool:
     """Whether the steps of an LSTM in C have the bits of those in NumPy."""
@@ -510,21 +570,22 @@ def _lstms_are_same(functions: Any) -> bool:
         inputs[:-1] = draw.standard_normal((4, num_steps * count))
         before = {name: draw.standard_normal((count, width)) for name in LSTM.state_names}
         gradient = draw.standard_normal((width, num_steps * count)).astype(np.float32)
-        found = []
+        d_inputs, found = np.empty((4, num_steps * count), np.float32), []
         for chosen in (None, functions):
             gradients = parameters.zeros_like()
             layer = LSTM(parameters, gradients, name="net")
             layer._allocate(num_steps, count)
-            layer._in_c = layer._steps_in_c(chosen, num_steps, count)
+            layer._in_c = layer._passes_in_c(chosen, num_steps, count)
             outputs = layer.forward(inputs, before).tobytes()
-            layer.backward(gradient)
+            layer.backward(gradient, d_inputs=d_inputs)
             acting = layer._acting_in_c(chosen, padded_rows(count) // BLOCK_ROWS)
             rows = inputs[:-1, :count].T
             if acting is None:
                 _, after = RecurrentLayer.step(layer, rows, before)
             else:
                 after = acting.step(rows, before)
-            found.append((outputs, gradients.flat.tobytes(), *map(bytes, after.values())))
+            arrays = gradients.flat, d_inputs, *after.values()
+            found.append((outputs, *(array.tobytes() for array in arrays)))
         if found[0] != found[1]:
             return False
     return True

@@ -190,7 +190,22 @@ class TorchStack(ConvolutionStack):
         self._graph.backward(d_features.reshape(len(d_features), *self._layers[-1].output_shape))
 
 
-class TorchLSTM(LSTM):
+class _InTorch:
+    """What replaces the passes of a `RecurrentLayer` in NumPy, and its memory for them."""
+
+    _in_torch: _Recurrence
+
+    def _prepare(self, inputs: Array, state: RecurrentState) -> None:
+        self._given = inputs, state
+
+    def _run_forward(self) -> Array:
+        return self._in_torch.forward(*self._given)
+
+    def _run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
+        self._in_torch.backward(gradient, d_inputs)
+
+
+class TorchLSTM(_InTorch, LSTM):
     """An `LSTM` whose passes over sequences are made by Torch; `step` is NumPy's."""
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
@@ -198,26 +213,14 @@ class TorchLSTM(LSTM):
         super().__init__(parameters, gradients, **layer)
         self._in_torch = _Recurrence(self, "lstm", parameters, gradients, layer["name"])
 
-    def forward(self, inputs: Array, state: RecurrentState) -> Array:
-        return self._in_torch.forward(inputs, state)
 
-    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
-        self._in_torch.backward(gradient, d_inputs)
-
-
-class TorchGRU(GRU):
+class TorchGRU(_InTorch, GRU):
     """A `GRU` whose passes over sequences are made by Torch; `step` is NumPy's."""
 
     def __init__(self, parameters: Parameters, gradients: Parameters, **layer: Any) -> None:
         """See `GRU`; an ImportError if Torch is not installed."""
         super().__init__(parameters, gradients, **layer)
         self._in_torch = _Recurrence(self, "gru", parameters, gradients, layer["name"])
-
-    def forward(self, inputs: Array, state: RecurrentState) -> Array:
-        return self._in_torch.forward(inputs, state)
-
-    def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
-        self._in_torch.backward(gradient, d_inputs)
 
 
 class _Recurrence:
