@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainer.nn import Parameters, kernels, layers
@@ -101,6 +101,9 @@ def test_acting_has_the_bits_of_numpy(widths, activation, count):
 
 @there
 @given(st.integers(1, 3000), st.booleans(), st.sampled_from([1e-30, 1e-3, 1.0, 1e15]))
+# Large enough for two threads.
+@example(50_001, False, 1.0)
+@example(331_043, True, 1e-3)
 def test_steps_and_norms_have_the_bits_of_numpy(size, has_rates, scale):
     draw, found = np.random.default_rng(size), []
     start, gradient = draw.standard_normal((2, size)).astype(np.float32)

@@ -95,6 +95,11 @@ static void apply_with(Function f, float *values, float number, float *out, i64 
     f.loop(arrays, &count, strides, f.data);
 }
 
+static i64 half_of_sum(i64 size) {
+    i64 half = size / 2;
+    return half - half % 8;
+}
+
 /* np.add.reduce of contiguous numbers: sums of up to 128, added in pairs. */
 static float sum(const float *values, i64 size) {
     if (size < 8) {
@@ -113,8 +118,7 @@ static float sum(const float *values, i64 size) {
         for (; i < size; i++) total += values[i];
         return total;
     }
-    i64 half = size / 2;
-    half -= half % 8;
+    i64 half = half_of_sum(size);
     return sum(values, half) + sum(values + half, size - half);
 }
 
@@ -523,17 +527,33 @@ void adam(const Optimizer *of, float decay_1, float decay_2, float epsilon, floa
     for_all(step, &with, of->size);
 }
 
-WIDE static void square(const void *of_optimizer, i64 begin, i64 end) {
-    const Optimizer *of = of_optimizer;
-    float *restrict out = of->scratch;
-    const float *restrict gradients = of->gradients;
-    for (i64 i = begin; i < end; i++) out[i] = gradients[i] * gradients[i];
+typedef struct {
+    const float *gradients;
+    float *out, *total;
+    i64 size;
+} Squares;
+
+WIDE static void square(const void *of_part) {
+    const Squares *part = of_part;
+    float *restrict out = part->out;
+    const float *restrict gradients = part->gradients;
+    for (i64 i = 0; i < part->size; i++) out[i] = gradients[i] * gradients[i];
+    *part->total = sum(out, part->size);
 }
 
 /* The sum of the squares of gradients, which are left in the scratch memory. */
 float squares(const Optimizer *of) {
-    for_all(square, of, of->size);
-    return sum(of->scratch, of->size);
+    float totals[2];
+    i64 half = half_of_sum(of->size);
+    Squares all = {of->gradients, of->scratch, totals, of->size};
+    Squares halves[2] = {{of->gradients, of->scratch, totals, half},
+                         {of->gradients + half, of->scratch + half, totals + 1, of->size - half}};
+    if (of->size < WORTH_TWO) {
+        square(&all);
+        return totals[0];
+    }
+    do_both(square, halves, square, halves + 1);
+    return totals[0] + totals[1];
 }
 
 typedef struct {
