@@ -370,7 +370,7 @@ class StepRing:
             [S…, …].
         """
         values = self.columns[name].take(rows, axis=0)
-        store = self._store_of(name)
+        store = self._store_of(name) if self.frame_stores else None
         return values if store is None else store.take(values)
 
     def chains(self, rows: Array, length: int) -> Array:
