@@ -189,6 +189,10 @@ def spoil(state, path, value):
         (("frames", "", "split"), [2, 3], "split"),
         (("frames", "", "split"), [2, 0], "split"),
         (("frames", "", "split"), [3, 1], "split"),
+        (("frames", "", "split"), [2, 10**12], "split"),
+        (("frames", "", "frames"), np.ones((30, SIZE, SIZE, 1), np.uint8), "other than 0"),
+        (("running_episodes",), [["a", 6, 6]], "running_episodes"),
+        (("running_episodes",), [["a", -1, 6]], "running_episodes"),
         (("frames", "", "split"), [0, 4], "frames"),
         (("frames", "", "frames"), np.zeros((30, SIZE, SIZE, 1), np.float32), "frames"),
         (("frames", "", "frames"), np.zeros((0, SIZE, SIZE, 1), np.uint8), "not there"),
@@ -209,3 +213,36 @@ def test_a_state_whose_frames_do_not_fit_is_refused(path, value, words):
     spoil(state, path, value)
     with pytest.raises(CheckpointMismatchError, match=words):
         buffer.check_state(state)
+
+
+@pytest.mark.parametrize("place", ["actions", "rewards", "more"])
+def test_frames_of_columns_that_no_observation_has_are_refused(place):
+    buffer = ReplayBuffer(10)
+    buffer.add(episode_of(channels_last, num_steps=6))
+    state = codec.decode(codec.encode(buffer.get_state()))
+    state["frames"][place] = state["frames"][""]
+    for name in ("obs", "new_obs"):
+        state["layout"][name + place] = state["layout"][name]
+        state["columns"][name + place] = state["columns"][name]
+    with pytest.raises(CheckpointMismatchError, match="nesting"):
+        buffer.check_state(state)
+
+
+@pytest.mark.parametrize("size", [48, 512], ids=["in the state", "in a file of its own"])
+def test_more_frames_than_there_was_room_for_are_saved_and_restored(tmp_path, size):
+    def black(_):
+        return np.zeros((size, size, 4), np.uint8)
+
+    def noise(t):
+        return np.random.default_rng(t).integers(0, 256, (size, size, 4), np.uint8)
+
+    buffer = ReplayBuffer(4)
+    buffer.add(episode_of(black, num_steps=1))  # it looks stacked
+    buffer.add(episode_of(noise, id_="b", num_steps=4))
+    assert len(buffer.get_state()["frames"][""]["frames"]) >= 5 * 4 > 4 + 4 // 4 + 1
+    buffer.save_to_path(tmp_path / "c")
+    other = ReplayBuffer(4)
+    other.restore_from_path(tmp_path / "c")
+    for one in (buffer, other):
+        one.add(episode_of(noise, id_="b", first=4, num_steps=2))
+    assert codec.encode(other.get_state()) == codec.encode(buffer.get_state())

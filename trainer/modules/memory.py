@@ -144,7 +144,7 @@ class StateForm:
         return self.checked(outputs[STATE_OUT], count, where=f"what {where} returned")
 
     def checked(self, state: Any, count: int, *, where: str) -> Any:
-        """A batch of `count` states, as arrays of the module's dtype.
+        """A batch of `count` states, as arrays of the module's dtype: itself, if it is that.
 
         Raises:
             ModuleError: its structure or a shape is another, or a leaf is no array of numbers.

@@ -552,10 +552,17 @@ class Lstm:
         return found
 
 
-def run_lstms(passes: Sequence[LstmPass]) -> None:
-    """Runs one pass, or two at once that share nothing."""
-    functions = passes[0].functions
-    (functions.lstm_pass if len(passes) == 1 else functions.lstm_both)(*map(ctypes.byref, passes))
+def run_lstms(passes: Sequence[LstmPass | None]) -> bool:
+    """Runs passes that share nothing, two at once; False, and none is run, if one is None."""
+    known = [one for one in passes if one is not None]
+    if len(known) < len(passes):
+        return False
+    for first in range(0, len(known), 2):
+        pair = known[first : first + 2]
+        functions = pair[0].functions
+        run = functions.lstm_both if len(pair) == 2 else functions.lstm_pass
+        run(*map(ctypes.byref, pair))
+    return True
 
 
 class _Addresses:

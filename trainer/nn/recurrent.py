@@ -40,6 +40,7 @@ class RecurrentLayer(ABC):
         width: H, the numbers of its output and of each part of its state.
         weights: [K + 1, G · H] for G gates side by side; of the inputs, the bias in the last row.
         recurrent: [H, G · H]; of the state.
+        outputs: of the last forward pass, [H + 1, T · B].
     """
 
     state_names: ClassVar[tuple[str, ...]]
@@ -120,7 +121,7 @@ class RecurrentLayer(ABC):
         (outputs,) = forward_side_by_side([self], [inputs], [state])
         return outputs
 
-    def _prepare(self, inputs: Array, state: RecurrentState) -> None:
+    def prepare(self, inputs: Array, state: RecurrentState) -> None:
         """Makes sure of the memory, and keeps what a forward pass begins with."""
         count = len(state[self.state_names[0]])
         sizes = inputs.shape[1] // count, count
@@ -129,21 +130,16 @@ class RecurrentLayer(ABC):
         self._inputs = inputs
         self._begin(state)
 
-    def _run_forward(self) -> Array:
+    def run_forward(self) -> Array:
         """The forward pass that was prepared, in NumPy; gives the outputs."""
         num_steps, count = self._sizes
         np.matmul(self._inputs.T, self.weights, self._gates.reshape(num_steps * count, -1))
         for step in range(num_steps):
             self._forward_step(step)
-        self._outputs[:-1].reshape(self.width, num_steps, count)[...] = self._hidden[1:].transpose(
+        self.outputs[:-1].reshape(self.width, num_steps, count)[...] = self._hidden[1:].transpose(
             2, 0, 1
         )
-        return self._outputs
-
-    def planned_forward(self, inputs: Array, state: RecurrentState) -> kernels.LstmPass | None:
-        """Prepares a forward pass, and gives what runs it in C; None if NumPy is to."""
-        self._prepare(inputs, state)
-        return None
+        return self.outputs
 
     def backward(self, gradient: Array, *, d_inputs: Array | None = None) -> None:
         """Overwrites the gradients, back through all steps; belongs to the last forward pass.
@@ -154,7 +150,7 @@ class RecurrentLayer(ABC):
         """
         backward_side_by_side([self], [gradient], [d_inputs])
 
-    def _run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
+    def run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
         """A backward pass in NumPy."""
         num_steps, count = self._sizes
         d_gates = self._d_gates.reshape(num_steps * count, -1)
@@ -164,9 +160,12 @@ class RecurrentLayer(ABC):
         if d_inputs is not None:
             np.matmul(self.weights[:-1], d_gates.T, d_inputs)
 
-    def planned_backward(self, gradient: Array, d_inputs: Array | None) -> kernels.LstmPass | None:
-        """What runs a backward pass in C; None if NumPy is to."""
-        del gradient, d_inputs
+    def planned(
+        self,
+        gradient: Array | None = None,  # noqa: ARG002 - for layers that are known in C
+        d_inputs: Array | None = None,  # noqa: ARG002
+    ) -> kernels.LstmPass | None:
+        """What runs a pass in C, backward with a gradient; None if NumPy is to."""
         return None
 
     def _backward_steps(self, gradient: Array, num_steps: int, count: int) -> None:
@@ -208,7 +207,7 @@ class RecurrentLayer(ABC):
         self._gates: Array = np.empty(shape, self._dtype)
         self._d_gates: Array = np.empty(shape, self._dtype)
         self._hidden: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
-        self._outputs: Array = columns_with_ones(self.width, num_steps * count, self._dtype)
+        self.outputs: Array = columns_with_ones(self.width, num_steps * count, self._dtype)
         self._allocate_others(num_steps, count)
         self._sizes = (num_steps, count)
 
@@ -296,7 +295,7 @@ class LSTM(RecurrentLayer):
             *(self.weights, self.recurrent, self._weight_gradients, self._recurrent_gradients),
             *self._constants,
             *(self._gates, self._d_gates, self._slopes),
-            *(self._hidden, self._cells, self._tanh_cells, scratch, self._outputs),
+            *(self._hidden, self._cells, self._tanh_cells, scratch, self.outputs),
         ]
         is_known = min(count, self.width, self.num_inputs) > 1 and kernels.are_plain(*arrays)
         if functions is None or not is_known:
@@ -304,11 +303,9 @@ class LSTM(RecurrentLayer):
         sizes = num_steps, count, self.num_inputs, self.width
         return kernels.Lstm(functions, *sizes, arrays=arrays)
 
-    def planned_forward(self, inputs: Array, state: RecurrentState) -> kernels.LstmPass | None:
-        self._prepare(inputs, state)
-        return None if self._in_c is None else self._in_c.planned(inputs)
-
-    def planned_backward(self, gradient: Array, d_inputs: Array | None) -> kernels.LstmPass | None:
+    def planned(
+        self, gradient: Array | None = None, d_inputs: Array | None = None
+    ) -> kernels.LstmPass | None:
         return None if self._in_c is None else self._in_c.planned(self._inputs, gradient, d_inputs)
 
     def _begin(self, state: RecurrentState) -> None:
@@ -367,7 +364,7 @@ class LSTM(RecurrentLayer):
 class _ActingLSTM:
     """One step of an LSTM for blocks of rows, in C: each block is a batch of sequences of one step.
 
-    The memory is kept. What stands in rows that are not asked for is of former steps.
+    The memory is kept.
 
     Attributes:
         num_blocks: of `BLOCK_ROWS` rows.
@@ -416,12 +413,14 @@ class _ActingLSTM:
         """The state after a step; arguments as of `RecurrentLayer.step`."""
         count = len(rows)
         self._rows[:count] = rows
+        self._rows[count:] = 0.0
         np.matmul(self._inputs, self._weights, self._gates)
         for name, kept in self._state.items():
             for block in range(self.num_blocks):
                 begin = block * BLOCK_ROWS
                 given = state[name][begin : begin + BLOCK_ROWS]
                 kept[block, 0, : len(given)] = given
+                kept[block, 0, len(given) :] = 0.0
         for steps in self._steps:
             steps.act()
         return {
@@ -531,12 +530,13 @@ def forward_side_by_side(
 ) -> list[Array]:
     """The outputs of layers that share nothing; arguments as of `RecurrentLayer.forward`.
 
-    Of two that are known in C at once, if there are two cores; the bits are the same.
+    Two at once, if they are known in C and there are two cores; the bits are the same.
     """
-    pairs = zip(layers, inputs, states, strict=True)
-    if _run_in_c([layer.planned_forward(columns, state) for layer, columns, state in pairs]):
-        return [layer._outputs for layer in layers]
-    return [layer._run_forward() for layer in layers]
+    for layer, columns, state in zip(layers, inputs, states, strict=True):
+        layer.prepare(columns, state)
+    if kernels.run_lstms([layer.planned() for layer in layers]):
+        return [layer.outputs for layer in layers]
+    return [layer.run_forward() for layer in layers]
 
 
 def backward_side_by_side(
@@ -544,18 +544,9 @@ def backward_side_by_side(
 ) -> None:
     """Backward passes of layers that share nothing; arguments as of `RecurrentLayer.backward`."""
     given = list(zip(layers, gradients, d_inputs, strict=True))
-    if not _run_in_c([layer.planned_backward(gradient, room) for layer, gradient, room in given]):
+    if not kernels.run_lstms([layer.planned(gradient, room) for layer, gradient, room in given]):
         for layer, gradient, room in given:
-            layer._run_backward(gradient, room)
-
-
-def _run_in_c(plans: Sequence[kernels.LstmPass | None]) -> bool:
-    """Runs one or two passes in C; False if one of them is not known there."""
-    known = [plan for plan in plans if plan is not None]
-    if len(known) < len(plans):
-        return False
-    kernels.run_lstms(known)
-    return True
+            layer.run_backward(gradient, room)
 
 
 @kernels.compared_with_numpy("LSTM")

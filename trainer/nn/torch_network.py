@@ -195,13 +195,13 @@ class _InTorch:
 
     _in_torch: _Recurrence
 
-    def _prepare(self, inputs: Array, state: RecurrentState) -> None:
+    def prepare(self, inputs: Array, state: RecurrentState) -> None:
         self._given = inputs, state
 
-    def _run_forward(self) -> Array:
+    def run_forward(self) -> Array:
         return self._in_torch.forward(*self._given)
 
-    def _run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
+    def run_backward(self, gradient: Array, d_inputs: Array | None) -> None:
         self._in_torch.backward(gradient, d_inputs)
 
 

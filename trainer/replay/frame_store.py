@@ -17,11 +17,15 @@ from trainer.replay.undo_log import UndoLog
 from trainer.types import Array
 
 SMALLEST: Final = 2048
-"""Bytes of an observation from which on it is worth while to look for what it shares."""
+"""Bytes of an observation that shares frames; numbers of frames would take as much as less."""
 
 _MOST_FRAMES: Final = 16
 _LONGEST_CHANNELS: Final = 64
+"""A last axis of so many is taken for channels, of one picture or several: 16 of 4, say."""
+
 _NUM_PAIRS: Final = 16
+"""Steps that are looked at for how pictures are stacked."""
+
 _ZEROS: Final = 0
 """The frame that is all zeros: of rows that hold nothing."""
 
@@ -63,7 +67,7 @@ def is_worth_sharing(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
 def split_of(before: Array, after: Array) -> Split:
     """How the first observations of a run look as if they were stacked.
 
-    A wrong guess costs memory and nothing else.
+    A wrong guess costs memory and time, and changes nothing that comes out.
 
     Args:
         before: observations before steps, [N, …], N ≥ 1.
@@ -151,14 +155,14 @@ class FrameStore:
         return frames
 
     def put(self, observation: Any, ids_before: Array | None) -> Array:
-        """The numbers of an observation's frames; those that are new are stored.
+        """The numbers of an observation's frames; what is new is stored.
 
         Args:
             observation: of the store's shape, or one that can be reshaped to it.
             ids_before: frames among which to look: those of the observation before it.
 
         Returns:
-            int64 [frames]. Nobody holds them yet.
+            int64 [frames]; `hold` them before the next call of `release`.
         """
         split = np.asarray(observation, self.dtype).reshape(self._split_shape)
         frames = np.ascontiguousarray(split.transpose(self._frames_first))

@@ -10,7 +10,14 @@ from checkpoints import check_shape
 from checkpoints.errors import CheckpointMismatchError
 from trainer.errors import ReplayError
 from trainer.replay.frame_store import Split, can_be_shared
-from trainer.replay.step_ring import ACTIONS, IDS, NEXT_OBS, NO_ROW, OBS
+from trainer.replay.step_ring import (
+    IDS,
+    NEXT_OBS,
+    NO_ROW,
+    OBS,
+    REWARDS,
+    TERMINATEDS,
+)
 from trainer.types import Array, State
 from trainer_toolkit import checks
 
@@ -82,8 +89,8 @@ def _frame_problems(state: State) -> list[str]:
             continue
         dtype, shape = np.dtype(layouts[0][0]), tuple(layouts[0][1])
         axis, num_frames = saved["split"]
-        can_be = can_be_shared(dtype) and axis < len(shape) and num_frames > 0
-        if not can_be or shape[axis] % num_frames:
+        can_be = can_be_shared(dtype) and axis < len(shape)
+        if not can_be or not 0 < num_frames <= shape[axis] or shape[axis] % num_frames:
             problems.append(
                 f"{where}['split'] is {saved['split']}, of observations of {layouts[0]}"
             )
@@ -96,8 +103,13 @@ def _frame_problems(state: State) -> list[str]:
 
 
 def _id_problems(state: State) -> list[str]:
-    """Rows show frames that are there."""
-    return [
+    """Rows show frames that are there; the first frame, which stands for nothing, is all zeros."""
+    problems = [
+        f"['frames'][{place!r}]['frames'] begins with numbers other than 0"
+        for place, saved in state.get("frames", {}).items()
+        if saved["frames"][:1].any()
+    ]
+    return problems + [
         f"['columns'][{name!r}] names frames that are not there"
         for place, saved in state.get("frames", {}).items()
         for name in (OBS + place, NEXT_OBS + place)
@@ -126,9 +138,10 @@ def _row_problems(state: State) -> list[str]:
         problems.append("['following'] names rows that hold nothing")
     for index, entry in enumerate(state["running_episodes"]):
         is_whole = len(entry) == 3 and [type(value) for value in entry] == [str, int, int]
-        if not is_whole:
+        if not is_whole or not 0 <= entry[1] < state["num_added"]:
             problems.append(
-                f"['running_episodes'][{index}] is {entry!r}, expected [id, position, steps]"
+                f"['running_episodes'][{index}] is {entry!r}, expected [id, position, steps] of a "
+                f"step below number {state['num_added']}"
             )
     return problems
 
@@ -147,7 +160,7 @@ def _nesting_problems(state: State) -> list[str]:
                 wanted |= set(_names(NEXT_OBS, template))
     except (TypeError, ValueError, KeyError, AttributeError):
         return [f"['nesting'] is {state['nesting']!r}, which is no nesting"]
-    nested = {name for name in state["columns"] if name.split("[")[0] in (OBS, NEXT_OBS, ACTIONS)}
+    nested = set(state["columns"]) - {REWARDS, TERMINATEDS}
     if wanted != nested:
         return [f"['nesting'] is of the columns {sorted(wanted)}, stored are {sorted(nested)}"]
     return []
