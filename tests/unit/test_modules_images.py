@@ -206,11 +206,12 @@ def test_an_encoded_observation_has_its_images_where_networks_look_for_them():
         (NATURE, 84, True),
         ([[*layer, "valid"] for layer in NATURE], 84, False),
         (NATURE[:2], 84, False),
+        ([[4, 8, 4], [8, 4, 2]], 42, False),
         (None, 84, False),
         # Without padding they would not fit.
         (NATURE, 20, False),
     ],
-    ids=["copied", "valid", "not much dearer", "ready-made", "too small"],
+    ids=["copied", "valid", "not much dearer", "few features", "ready-made", "too small"],
 )
 def test_what_padding_costs_is_told_once(caplog, filters, size, is_told):
     model_config._hint_at_padding.cache_clear()

@@ -405,7 +405,8 @@ def _filter_problems(filters: Any) -> list[str]:
 
 
 _MUCH_LARGER: Final = 2
-"""So many times more features by padding are worth a hint."""
+_MANY_FEATURES: Final = 1000
+"""So many times more features by padding are worth a hint, where they are many."""
 
 _DEFAULT_FILTERS: Final = (
     (60, ((16, 8, 4), (32, 4, 2))),
@@ -486,10 +487,11 @@ def _hint_at_padding(image: ImageSpec) -> None:
     """Says once what filters cost that were copied from where images are not padded."""
     layers = tuple(replace(layer, padding="valid") for layer in image.convolutions)
     num_features = replace(image, convolutions=layers).num_features
-    if 0 < _MUCH_LARGER * num_features < image.num_features:
+    is_dear = image.num_features > max(_MANY_FEATURES, _MUCH_LARGER * num_features)
+    if num_features and is_dear:
         _LOGGER.warning(
             'conv_filters pad images %s ("same", RLlib\'s way) and hand %s numbers on to the dense '
-            "layers; without padding it would be %s, and a network of so much less price. If the "
+            "layers; without padding it would be %s, for a cheaper network. If the "
             "filters come from Stable-Baselines3, CleanRL or a paper, write [channels, kernel, "
             'stride, "valid"].',
             list(image.shape),
