@@ -247,12 +247,16 @@ def test_a_step_of_an_lstm_that_acts_has_the_bits_of_numpy(width, num_inputs, co
 @there
 def test_what_one_row_was_does_not_stay_in_rows_that_do_not_act():
     parameters = Parameters(LSTM.shapes("net", num_inputs=3, width=4))
-    layer = LSTM(parameters, parameters.zeros_like(), name="net")
+    parameters.flat[:] = np.linspace(-1, 1, parameters.num_parameters)
+    layer, other = (LSTM(parameters, parameters.zeros_like(), name="net") for _ in range(2))
     bad, good = np.full((3, 3), np.inf, np.float32), np.ones((1, 3), np.float32)
+    zeros = {name: np.zeros((1, 4), np.float32) for name in ("h", "c")}
     with np.errstate(all="ignore"):
         layer.step(bad, {name: np.full((3, 4), np.nan, np.float32) for name in ("h", "c")})
-    with np.errstate(all="raise"):
-        layer.step(good, {name: np.zeros((1, 4), np.float32) for name in ("h", "c")})
+    with np.errstate(all="raise"):  # nor does it warn of them
+        outputs, _ = layer.step(good, zeros)
+    assert outputs.tobytes() == other.step(good, zeros)[0].tobytes()
+    assert np.isfinite(layer._acting._inputs).all()
 
 
 @there

@@ -161,7 +161,10 @@ class ActionDistribution(ABC):
 
 
 _NARROW: Final = 7
+"""So many numbers NumPy adds up from the left; more of them in eight sums side by side."""
+
 _MANY_ROWS: Final = 256
+"""From so many rows on, columns are quicker; below, their calls cost more than they save."""
 
 
 def per_row(weight: Weight) -> Weight:

@@ -270,10 +270,10 @@ class LSTM(RecurrentLayer):
 
     def _acting_in_c(self, functions: Any, num_blocks: int) -> _ActingLSTM | None:
         """What acts in C; None if NumPy is to."""
-        weights, constants = (self.weights, self.recurrent), self._constants
-        if functions is None or self.width == 1 or not kernels.are_plain(*weights):
+        are_plain = kernels.are_plain(self.weights, self.recurrent)
+        if functions is None or self.width == 1 or not are_plain:
             return None
-        return _ActingLSTM(functions, *weights, constants, num_blocks)
+        return _ActingLSTM(functions, self.weights, self.recurrent, self._constants, num_blocks)
 
     def _allocate_others(self, num_steps: int, count: int) -> None:
         self._cells: Array = np.empty((num_steps + 1, count, self.width), self._dtype)
@@ -400,7 +400,7 @@ class _ActingLSTM:
             kernels.Lstm(
                 functions,
                 *(1, BLOCK_ROWS, num_inputs, width),
-                # What only passes through time need has no memory of its own.
+                # A step reads and writes no gradients, slopes and outputs: any memory stands there.
                 arrays=[
                     *(weights, recurrent, weights, recurrent, *constants, gates, gates, gates),
                     *(hidden, cells, tanh_cells, scratch, hidden),

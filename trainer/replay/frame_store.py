@@ -17,7 +17,7 @@ from trainer.replay.undo_log import UndoLog
 from trainer.types import Array
 
 SMALLEST: Final = 2048
-"""Bytes of an observation that shares frames; numbers of frames would take as much as less."""
+"""Bytes from which on an observation is kept as frames; below, their numbers would save little."""
 
 _MOST_FRAMES: Final = 16
 _LONGEST_CHANNELS: Final = 64

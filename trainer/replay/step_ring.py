@@ -349,6 +349,7 @@ class StepRing:
         store = self.frame_stores[place]
         ids, next_ids = self.columns[OBS + place], self.columns[NEXT_OBS + place]
         row, ids_before = position % self.capacity, None
+        # Only of a step that is still here, whatever a saved state says.
         if max(NO_ROW, position - self.capacity) < follows < position:
             ids_before = next_ids[follows % self.capacity]
         if row < self.num_stored:
