@@ -139,7 +139,7 @@ class Follower:
         self._has_looked, self._must_begin = False, True
         self._evaluated_at: Any = None
         self._ending: bool | None = None
-        self._is_leaving = self._is_over = False
+        self._has_taken_over = self._is_leaving = self._is_over = False
         self._before: Follower | None = None
         self._read()
 
@@ -147,6 +147,7 @@ class Follower:
 
     def wake(self) -> None:
         """Has it catch up; never waits, never raises."""
+        self._take_over()  # here, so that the one that was woken last goes on
         self.thread.wake(self)
 
     def set_aside(self) -> None:
@@ -177,9 +178,8 @@ class Follower:
 
     def catch_up(self) -> None:
         """Hands over the rows that the sink lacks; raises what the sink raises."""
-        if not self._is_leaving:
-            self._take_over()
-            self._await_before()
+        self._take_over()
+        self._await_before()
         try:
             for line in self._lines():
                 self._take(line)
@@ -191,8 +191,11 @@ class Follower:
 
     def _take_over(self) -> None:
         """Has the follower that this process had for the sink before hand over no further row."""
+        if self._has_taken_over:
+            return
+        self._has_taken_over = True
         before, _FOLLOWERS[self._file] = _FOLLOWERS.get(self._file), self
-        if before is not None and before is not self:
+        if before is not None:
             self._before, before._is_leaving = before, True
 
     def _await_before(self) -> None:

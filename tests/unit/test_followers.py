@@ -300,10 +300,33 @@ def test_a_sink_is_ended_before_another_follower_goes_on(rows):
     assert sink.rows == list(rows.rows())
 
 
+def test_a_follower_whose_thread_comes_late_does_not_take_the_sink_back(
+    rows, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(followers, "EXIT_PATIENCE_S", 0.05)
+    thread, sink = FollowerThread("busy"), Noting()
+    with Gate() as gate:
+        other = RowsFile(tmp_path / "other.jsonl")
+        write(other, 1)
+        gate.bookmark = tmp_path / "other.bookmark"
+        Follower(other, gate, thread).wake()
+        late = follower_of(rows, Noting(), thread)
+        late.wake()
+        again = started(rows, sink, 1)
+        assert again.thread.flush(10)
+    assert thread.flush(10)
+    write(rows, 2)
+    again.wake()
+    assert again.thread.flush(10)
+    assert sink.rows == list(rows.rows())
+    assert late.sink.rows == []
+
+
 def test_a_sink_that_hangs_holds_the_next_follower_up_only_for_a_while(rows, monkeypatch):
     monkeypatch.setattr(followers, "EXIT_PATIENCE_S", 0.05)
     with Gate() as gate:
         first = started(rows, gate, 1)
+        assert wait_until(lambda: gate.asked)
         sink = Noting()
         again = started(rows, sink, 2)
         assert again.thread.flush(10)
