@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import platform
 import re
@@ -15,6 +16,7 @@ import numpy as np
 
 from trainer.algorithms.building import make_engine
 from trainer.algorithms.ppo import PPOConfig
+from trainer.blas import blas_functions
 from trainer.cli.output import print_json, print_text
 from trainer.nn import kernels
 from trainer.runtime.threads import blas_threads
@@ -46,18 +48,29 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def _machine() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-    threads = blas_threads()
     return {
         "version": version(_PACKAGE),
         "python": f"{platform.python_version()} ({sys.implementation.name})",
         "system": platform.platform(),
         "cores": cores,
         "memory": _memory(),
-        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}, "
-        f"{f'{threads} threads' if threads else 'whose threads are not ours to limit'}",
+        "blas": _blas(),
         "kernels": f"NumPy computes: {why}" if (why := kernels.why_not()) else "in C",
     }
+
+
+def _blas() -> str:
+    """What multiplies matrices, by instructions of which processor: that decides the last bits."""
+    build = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    told = [f"{build.get('name', 'unknown')} {build.get('version', '')}"]
+    if found := blas_functions("openblas_get_corename"):
+        (corename,) = found.functions
+        corename.restype = ctypes.c_char_p
+        pinned = " by OPENBLAS_CORETYPE" if os.environ.get("OPENBLAS_CORETYPE") else ""
+        told.append(f"for {corename().decode()}{pinned}")
+    threads = blas_threads()
+    told.append(f"{threads} threads" if threads else "whose threads are not ours to limit")
+    return ", ".join(told)
 
 
 def _memory() -> str:
