@@ -39,7 +39,7 @@ def test_it_says_for_which_processor_products_are_computed(coretype, expected):
     told = run_script(
         f"import os; os.environ['OPENBLAS_CORETYPE'] = {coretype!r}\n"
         "from trainer.cli.doctor import _blas; print(_blas())"
-    )
+    ).stdout
     assert expected in told
     assert ("by OPENBLAS" in told) == bool(coretype)
 
