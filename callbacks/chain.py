@@ -147,7 +147,13 @@ class LeftOut:
         self._named: set[tuple[type, str]] = set()
 
     def name(
-        self, instance: Any, state: Mapping[str, Any], *, kind: str, besides: Collection[str] = ()
+        self,
+        instance: Any,
+        state: Mapping[str, Any],
+        *,
+        kind: str,
+        besides: Collection[str] = (),
+        ways: str = "get_state and set_state",
     ) -> None:
         """Warn about each attribute that is not in a state and was not named before.
 
@@ -156,6 +162,7 @@ class LeftOut:
             state: What `plain_attributes` gave.
             kind: Such as "callback".
             besides: Names that are no part of the state, as for `plain_attributes`.
+            ways: The methods by which a class says itself what its state is.
         """
         cls = type(instance)
         left_out = attribute_names(instance, besides=besides) - state.keys()
@@ -166,12 +173,13 @@ class LeftOut:
                 self._named.add((cls, name))
                 logger.warning(
                     "the state of %s %s leaves out its attribute `%s`: %s cannot be saved. "
-                    "After a restart or restore it is what `__init__` makes it. Override get_state "
-                    "and set_state to keep it.",
+                    "After a restart or restore it is what `__init__` makes it. Override %s to "
+                    "keep it.",
                     kind,
                     name_of(cls),
                     name,
                     reason,
+                    ways,
                 )
 
 

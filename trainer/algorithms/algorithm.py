@@ -50,7 +50,6 @@ from trainer.algorithms.checkpointing import (
     ConfigRecord,
     ConnectorsRecord,
     MetricsRecord,
-    OwnAttributes,
     class_of_checkpoint,
     class_of_state,
     component_for_module,
@@ -116,6 +115,7 @@ from trainer.modules import (
 )
 from trainer.modules.by_module import kept_over, without_only_id
 from trainer.old_names import OLD_NAMES, refuse_overrides
+from trainer.own_attributes import OwnAttributes
 from trainer.runner_group import EnvRunnerGroup, GroupSample
 from trainer.runner_group.crash_files import read_crash
 from trainer.runner_group.user_calls import OnMetrics
@@ -133,6 +133,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 _OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
+
+
+LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
 class Algorithm(Checkpointable, abc.ABC):
@@ -245,7 +248,7 @@ class Algorithm(Checkpointable, abc.ABC):
         )
         self._actor_states = ActorStates()
         self._code = ConfigCode(self.config)
-        self._attributes = OwnAttributes(self)
+        self._attributes = OwnAttributes(self, kind="algorithm")
         self._ahead = SampleAhead(self)
         self._evaluations = Evaluations(self, self._make_evaluation_group)
         self.callbacks = make_callbacks(self.config)
@@ -582,6 +585,32 @@ class Algorithm(Checkpointable, abc.ABC):
     @abc.abstractmethod
     def training_step(self) -> None:
         """Samples and learns once."""
+
+    def new_learner(
+        self, default: type[LearnerT], module_id: ModuleId | None = None, **settings: Any
+    ) -> LearnerT:
+        """A learner of the class that `training(learner_class=…)` names, with its settings.
+
+        Args:
+            default: the class if none is named; one that is named has to be derived from it.
+            module_id: whose learner; None is the only one.
+            settings: what settings of the learner are instead of those of the config.
+
+        Raises:
+            ConfigError: it is not derived from the default.
+        """
+        config = self.config_for(module_id)
+        cls: type[LearnerT] = config.learner_class or default
+        if not issubclass(cls, default):
+            raise ConfigError(
+                f"learner_class={cls.__name__}: {type(self).__name__} learns by a "
+                f"{default.__name__}, and this class is not derived from it. Write "
+                f"`class {cls.__name__}({default.__name__})`, or a {type(self).__name__} of your "
+                "own whose `make_learner` makes it."
+            )
+        id_ = self.module_specs.only_id if module_id is None else module_id
+        read = cls.settings_class.from_config(config, module_id=id_, **settings)
+        return cls(settings=read, **self.learner_arguments(module_id))
 
     def learner_arguments(self, module_id: ModuleId | None = None) -> dict[str, Any]:
         """What every learner of a module is made with, besides its settings.

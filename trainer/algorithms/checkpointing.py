@@ -25,17 +25,14 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from callbacks.callback import plain_attributes, restore_attributes
-from callbacks.chain import LeftOut
 from checkpoints import (
-    Checkpointable,
     CheckpointContents,
     CheckpointMismatchError,
     CodeNotAllowedError,
@@ -98,9 +95,6 @@ def with_own_positions(state: State) -> State:
     """The same state with running episodes of its own, which may be changed."""
     own: State = {name: copied_containers(state[name]) for name in _WITH_POSITIONS if name in state}
     return {**state, **own}
-
-
-_OWN_WAYS: Final = frozenset({"get_state", "set_state", "_own_state"})
 
 
 class ConfigRecord:
@@ -168,50 +162,6 @@ class MetricsRecord:
         """Takes both states."""
         self._logger.set_state(state["logger"])
         self._episodes.set_state(state["episodes"])
-
-
-class OwnAttributes:
-    """What a class derived from one of ours keeps in attributes: plain data, as of callbacks.
-
-    A class that says itself what its state is has none here.
-    """
-
-    def __init__(self, algorithm: Checkpointable) -> None:
-        cls, self._algorithm = type(algorithm), algorithm
-        ours = next(one for one in cls.__mro__ if one.__module__.startswith("trainer."))
-        theirs = set(cls.__mro__).difference(ours.__mro__)
-        has_own_way = any(not _OWN_WAYS.isdisjoint(vars(one)) for one in theirs)
-        self.are_saved = bool(theirs) and not has_own_way
-        declared = [inspect.get_annotations(one) for one in ours.__mro__]
-        self._of_ours = frozenset(dir(ours)).union(*declared)
-        self._left_out = LeftOut()
-
-    def get_state(self) -> State:
-        """The attributes, by name; a warning names those that cannot be saved, once."""
-        state = plain_attributes(self._algorithm, besides=self._of_ours)
-        parts = [part for _, part in self._algorithm.get_checkpointable_components()]
-        saved = [name for name, one in vars(self._algorithm).items() if _is_any_of(one, parts)]
-        besides = self._of_ours.union(saved)
-        self._left_out.name(self._algorithm, state, kind="algorithm", besides=besides)
-        return state
-
-    def check_state(self, state: State) -> None:
-        """Raises a CheckpointMismatchError unless `set_state` will take it."""
-        check_shape(state, dict_of(anything()))
-        if taken := sorted(self._of_ours.intersection(state)):
-            raise CheckpointMismatchError(
-                f"The state gives attributes to a {type(self._algorithm).__name__} that belong to "
-                f"the class that it is derived from: {', '.join(taken)}. Nothing was changed. Give "
-                "what get_state() returned."
-            )
-
-    def set_state(self, state: State) -> None:
-        """Sets the attributes; those that the state does not name stay."""
-        restore_attributes(self._algorithm, state)
-
-
-def _is_any_of(value: object, parts: Sequence[object]) -> bool:
-    return any(value is part for part in parts)
 
 
 class ActorStates:

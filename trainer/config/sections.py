@@ -30,6 +30,7 @@ from trainer_toolkit.checks import (
     boolean,
     either,
     function,
+    instance,
     integer,
     mapping,
     number,
@@ -512,6 +513,12 @@ _MODULE_SPEC = Check(
 class TrainingSection(ConfigValues, section="training"):
     """Say how the algorithm learns; algorithms add their own arguments."""
 
+    learner_class = Setting[type[Any] | None](
+        None,
+        optional(instance(type, "a class derived from the algorithm's learner")),
+        "how updates are made: a class derived from the algorithm's own learner, such as "
+        "`PPOLearner`; see docs/own-loss.md.",
+    )
     gamma = Setting[float](
         0.99,
         number(0, maximum=1),
@@ -570,7 +577,8 @@ class TrainingSection(ConfigValues, section="training"):
     learner_config_dict = Setting[dict[str, Any]](
         {},
         mapping(),
-        "your own data, which nothing here reads: your callbacks find it in `algorithm.config`.",
+        "your own data, which nothing here reads: callbacks find it in `algorithm.config`, a "
+        "learner of yours in `self.config`.",
         merge=Merge.DEEP,
     )
 

@@ -7,9 +7,9 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,12 +29,14 @@ from trainer.learners.columns import (
     TrainBatchEvent,
     columns_from_episodes,
 )
+from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.own_attributes import OwnAttributes
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
-from trainer.types import Array, State
+from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, fields
 from trainer_toolkit.undo import Undo, undone_on_error
 
@@ -51,6 +53,10 @@ class LearnerSettings:
     """The settings of a config that every learner reads, by their names.
 
     Meanings, defaults and checks are those of the config class, and stand nowhere else.
+
+    Attributes:
+        config: all settings, for learners of users; None where there is no config.
+        module_id: whose learner it is.
     """
 
     gamma: float
@@ -61,18 +67,28 @@ class LearnerSettings:
     grad_clip: float | None
     grad_clip_by: str
     adam_epsilon: float
+    config: Any = field(default=None, repr=False, compare=False)
+    module_id: ModuleId = DEFAULT_MODULE_ID
 
     @classmethod
     def from_config(cls: type[_Settings], config: Any, **others: Any) -> _Settings:
         """The values of these settings in an `AlgorithmConfig`; `others` come from elsewhere."""
         names = [field.name for field in dataclasses.fields(cls) if field.name in config]
-        return cls(**{**{name: config[name] for name in names}, **others})
+        return cls(**{**{name: config[name] for name in names}, "config": config, **others})
 
 
 # ---- learner
 
 OWN: Final = "learner"
 """The component with what a learner remembers besides its parts."""
+
+_ATTRIBUTES: Final = "attributes"
+_LOGGED: Final = "metrics"
+_OF_USERS: Final = (_ATTRIBUTES, _LOGGED)
+"""What that component has besides of a class of the user's."""
+
+_STEPS: Final = "num_env_steps_sampled_lifetime"
+_WAYS: Final = ("extra_state", "set_extra_state")
 
 
 class LearnerPart(Protocol):
@@ -90,8 +106,11 @@ class Learner(Checkpointable):
 
     How it learns is decided by its two kinds: `EpisodeLearner` learns from each sample once,
     `ReplayLearner` from a replay buffer. The random numbers of an update are a function of the root
-    seed and the number of the update. A subclass overrides `extra_state` and `set_extra_state` if
-    it has more to remember, and puts what has a state of its own into `parts`.
+    seed and the number of the update.
+
+    Attributes of a class of the user's that are plain data are state, as those of callbacks; so is
+    what it logs. One that has more to remember puts what has a state of its own into `parts`, or
+    overrides `extra_state` and `set_extra_state`; then its attributes are its own affair.
 
     Its components are its parts and "learner". A state, whole or in part, is taken as a whole or
     not at all.
@@ -105,7 +124,26 @@ class Learner(Checkpointable):
         clipping: measures and limits gradients.
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
+        metrics: where a class of the user's logs; shown at `learners/{module_id}`.
     """
+
+    settings_class: ClassVar[type[LearnerSettings]] = LearnerSettings
+    """What `settings` are."""
+
+    module: RLModule
+    settings: LearnerSettings
+    num_updates: int
+    root_seed: int
+    normalization: Normalization
+    optimizer: Adam
+    clipping: GradientClipping
+    parts: dict[str, LearnerPart]
+    metrics: MetricsLogger
+    _attributes: OwnAttributes
+    _encoder: ObservationEncoder
+    _lr: Schedule
+    _module_spec: RLModuleSpec
+    _position: tuple[int, ...]
 
     def __init__(
         self,
@@ -125,7 +163,7 @@ class Learner(Checkpointable):
         """
         self._module_spec = module_spec
         self._position = position
-        self.module: RLModule = module_spec.build(seeding.weights_rng(root_seed, of=position))
+        self.module = module_spec.build(seeding.weights_rng(root_seed, of=position))
         self.settings = settings
         self.num_updates = 0
         self.root_seed = root_seed
@@ -140,10 +178,9 @@ class Learner(Checkpointable):
         self.clipping = GradientClipping(
             self.module.gradients, limit=settings.grad_clip, mode=settings.grad_clip_by
         )
-        self.parts: dict[str, LearnerPart] = {
-            "rl_module": self.module,
-            "optimizer": self.optimizer,
-        }
+        self.parts = {"rl_module": self.module, "optimizer": self.optimizer}
+        self.metrics = MetricsLogger()
+        self._attributes = OwnAttributes(self, kind="learner", ways=_WAYS)
 
     def make_encoder(self) -> ObservationEncoder:
         """A new encoder of the observations that the module reads."""
@@ -154,6 +191,33 @@ class Learner(Checkpointable):
         """Learns from observations and rewards as these make them, from now on."""
         self.normalization = normalization
         self._encoder.normalizer = normalization.observations
+
+    @property
+    def config(self) -> Any:
+        """All settings, those of the module's own included: the `AlgorithmConfig` of its run."""
+        return self.settings.config
+
+    @property
+    def module_id(self) -> ModuleId:
+        """Whose learner it is."""
+        return self.settings.module_id
+
+    def before_gradient_based_update(self, *, timesteps: Mapping[str, int]) -> None:
+        """For subclasses: called before each update.
+
+        Args:
+            timesteps: {"num_env_steps_sampled_lifetime": so many when schedules are read}.
+        """
+
+    def after_gradient_based_update(self, *, timesteps: Mapping[str, int]) -> None:
+        """For subclasses: called after each update, which is undone if this raises."""
+
+    def _logged(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """The metrics of an update, with what a subclass has logged."""
+        if not self._attributes.are_saved:
+            return metrics
+        logged = self.metrics.compile()
+        return {**metrics, **logged.pop(self.module_id, {}), **logged}
 
     def apply_gradients(self, *, loss: float, lr: float | Array, batch: Mapping[str, Any]) -> float:
         """Clips the module's gradients and makes one step of the optimiser.
@@ -197,7 +261,10 @@ class Learner(Checkpointable):
         return _rebuild, (type(self), arguments, self.get_state(), self.normalization)
 
     def _own_state(self) -> State:
-        return {OWN: {"num_updates": self.num_updates, **self.extra_state()}}
+        own = {"num_updates": self.num_updates, **self.extra_state()}
+        if self._attributes.are_saved:
+            own |= {_ATTRIBUTES: self._attributes.get_state(), _LOGGED: self.metrics.get_state()}
+        return {OWN: own}
 
     def check_state(self, state: State) -> None:
         self._refuse_unknown(state)
@@ -209,7 +276,12 @@ class Learner(Checkpointable):
                     name: ANY_NUMBER if type(value) in (int, float) else anything()
                     for name, value in self.extra_state().items()
                 }
-                check_shape(state[OWN], fields({"num_updates": COUNT, **shapes}))
+                of_ours, of_users = _parted(state[OWN])
+                check_shape(of_ours, fields({"num_updates": COUNT, **shapes}))
+                if self._attributes.are_saved:
+                    self._attributes.check_state(of_users.get(_ATTRIBUTES, {}))
+                    if _LOGGED in of_users:
+                        self.metrics.check_state(of_users[_LOGGED])
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.
@@ -227,9 +299,12 @@ class Learner(Checkpointable):
                 with naming_component(name):
                     part.set_state(state[name])
         if OWN in state:
-            own = dict(state[OWN])
+            own, of_users = _parted(state[OWN])
             self.num_updates = int(own.pop("num_updates"))
             self.set_extra_state(own)
+            self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))
+            if _LOGGED in of_users:
+                self.metrics.set_state(of_users[_LOGGED])
 
     def mark(self) -> Undo:
         """What gives it the state of now back."""
@@ -245,6 +320,8 @@ class Learner(Checkpointable):
 
     def _check_own(self, state: State) -> None:
         expected, given = {"num_updates", *self.extra_state()}, set(state)
+        if self._attributes.are_saved:
+            given.difference_update(_OF_USERS)
         if given != expected:
             raise ModuleError(
                 f"The component `{OWN}` holds {sorted(given)}, but {type(self).__name__} needs "
@@ -270,6 +347,12 @@ class Learner(Checkpointable):
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
         del state
+
+
+def _parted(own: State) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The component `OWN` in two: what is ours, and what there is of a class of the user's."""
+    of_users: dict[str, Any] = {name: own[name] for name in _OF_USERS if name in own}
+    return {name: value for name, value in own.items() if name not in of_users}, of_users
 
 
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:
@@ -324,6 +407,9 @@ class EpisodeLearner(Learner, ABC):
         batching: makes batches of rows, or of whole sequences for a module with memory.
     """
 
+    batching: Batching
+    _memory: RowMemory
+
     def __init__(self, **arguments: Any) -> None:
         """See `Learner`.
 
@@ -331,7 +417,7 @@ class EpisodeLearner(Learner, ABC):
             ConfigError: the module has memory, and its `max_seq_len` is no number of steps.
         """
         super().__init__(**arguments)
-        self.batching: Batching = batching_for(self.module)
+        self.batching = batching_for(self.module)
         self._memory = RowMemory()
 
     @abstractmethod
@@ -380,6 +466,7 @@ class EpisodeLearner(Learner, ABC):
             ModuleError: a loss or gradient was not finite.
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
+        timesteps = {_STEPS: num_env_steps_sampled_before}
         columns = columns_from_episodes(
             episodes,
             encoder=self._encoder,
@@ -397,10 +484,13 @@ class EpisodeLearner(Learner, ABC):
         silent = np.errstate(over="ignore", invalid="ignore", divide="ignore")
         with undone_on_error() as undo, silent:
             undo(self.mark())
+            self.before_gradient_based_update(timesteps=timesteps)
             metrics = self.learn(
                 columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
             )
             self.num_updates += 1
+            self.after_gradient_based_update(timesteps=timesteps)
+            metrics = self._logged(metrics)
         metrics["num_trainable_parameters"] = self.module.num_parameters
         if event.result:
             metrics["custom_metrics"] = event.result
@@ -522,7 +612,12 @@ class ReplayLearner(Learner, ABC):
         num_target_updates: how often they were.
     """
 
+    settings_class: ClassVar[type[LearnerSettings]] = ReplaySettings
     settings: ReplaySettings
+    last_target_update_ts: int
+    num_target_updates: int
+    _root_seed: int
+    _random: PositionStream
 
     def __init__(
         self,
@@ -601,6 +696,7 @@ class ReplayLearner(Learner, ABC):
         """
         settings = self.settings
         num_env_steps = num_env_steps_sampled_lifetime
+        timesteps = {_STEPS: num_env_steps_sampled_before}
         lr = self._lr.value_at(num_env_steps_sampled_before)
         event = None
         if on_batch is not None:
@@ -608,6 +704,7 @@ class ReplayLearner(Learner, ABC):
         # What is not finite is found and raised before it does harm.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for _ in range(num_updates):
+                self.before_gradient_based_update(timesteps=timesteps)
                 rng = self._random.at(self.num_updates)
                 self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
                 sampled = buffer.sample(
@@ -626,10 +723,11 @@ class ReplayLearner(Learner, ABC):
                     >= settings.target_network_update_freq
                 ):
                     self._update_targets(num_env_steps)
+                self.after_gradient_based_update(timesteps=timesteps)
         custom = {} if event is None or not event.result else {"custom_metrics": dict(event.result)}
 
         def make_metrics() -> dict[str, Any]:
-            return {
+            metrics = {
                 **update.metrics(),
                 "td_error_mean": float(np.abs(update.td_errors).mean()),
                 **custom,
@@ -639,6 +737,7 @@ class ReplayLearner(Learner, ABC):
                 "num_module_steps_trained": num_updates * settings.train_batch_size,
                 "num_trainable_parameters": self.module.num_parameters,
             }
+            return self._logged(metrics)
 
         return make_metrics
 

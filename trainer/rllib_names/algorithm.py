@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
-from trainer.rllib_names.config import NO_OWN_LEARNER
+from trainer.rllib_names.config import LEARNER_CLASS
 from trainer.rllib_names.installing import renamed
 from trainer.types import DEFAULT_MODULE_ID
 from trainer_toolkit.arguments import argument_error
@@ -263,7 +263,7 @@ ALGORITHM_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "load_checkpoint": _STATE,
         "get_default_policy_class": _MODULE,
         "get_default_rl_module_spec": _MODULE,
-        "get_default_learner_class": NO_OWN_LEARNER,
+        "get_default_learner_class": LEARNER_CLASS,
         "validate_env": "Check the env where it is made, or in `on_environment_created`.",
         "_setup": "Override `setup`, and call `super().setup(config)` in it.",
         "_train": "Override `step`, and call `super().step()` in it.",

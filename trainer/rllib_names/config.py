@@ -184,10 +184,9 @@ _VIDEO: Final = (
 _FRAMEWORK: Final = (
     "Networks run in NumPy, or in Torch as it comes (`TorchRLModule`). Remove the setting."
 )
-NO_OWN_LEARNER: Final = (
-    "Learners of your own are not offered. Change rewards and advantages in the callback "
-    "`on_postprocess_trajectory`, the train batch in `on_learn_on_batch`, the network with "
-    "`rl_module(rl_module_spec=...)`."
+LEARNER_CLASS: Final = (
+    "Name the class of your learner with `training(learner_class=...)`, or override "
+    "`make_learner(self, module_id=None)` of the algorithm."
 )
 _STACK: Final = "There is one implementation. Remove the setting."
 _CLUSTER: Final = "There is no cluster here. Remove the setting."
@@ -256,7 +255,7 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "worker_cls": _OWN_RUNNER,
         "_per_module_overrides": "Give them to `multi_agent("
         "algorithm_config_overrides_per_module={module_id: {...}})`.",
-        "_learner_class": NO_OWN_LEARNER,
+        "_learner_class": LEARNER_CLASS,
         "monitor": _VIDEO,
         "record_env": _VIDEO,
         "video_dir": _VIDEO,
@@ -414,7 +413,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "remote_worker_envs": _refused(False, "Use more runners: `num_env_runners`."),
         "sample_async": _refused(False, "Use more runners: `num_env_runners`."),
         "optimizer": _refused({}, "Leave it out: Adam with `lr` and `grad_clip` is used."),
-        "learner_class": _refused(None, NO_OWN_LEARNER),
         "num_learners": _refused(0, _ONE_LEARNER),
         "num_aggregator_actors_per_learner": _refused(0, _ONE_LEARNER),
         "observation_fn": _refused(None, "Change observations in a wrapper of the env."),
@@ -467,9 +465,9 @@ _MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_modul
 CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "get_default_rl_module_spec": _MODULE_CLASS,
-        "get_default_learner_class": NO_OWN_LEARNER,
-        "build_learner": NO_OWN_LEARNER,
-        "build_learner_group": NO_OWN_LEARNER,
+        "get_default_learner_class": LEARNER_CLASS,
+        "build_learner": LEARNER_CLASS,
+        "build_learner_group": LEARNER_CLASS,
         "build_env_to_module_connector": "Give `env_runners(env_to_module_connector=...)`.",
         "build_module_to_env_connector": "Give `env_runners(module_to_env_connector=...)`.",
         "build_learner_connector": "Use the callback `on_learn_on_batch`.",

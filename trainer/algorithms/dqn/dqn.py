@@ -36,6 +36,7 @@ from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.learners import (
+    LearnerSettings,
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,
@@ -182,7 +183,12 @@ class DQNLearner(ReplayLearner):
     a `QModule` with atoms gives their logits.
     """
 
+    settings_class: ClassVar[type[LearnerSettings]] = DQNSettings
     settings: DQNSettings
+    target: TargetNetwork
+    _atoms: Array | None
+    _no_values: Array
+    _in_c: StepInC | None
 
     def __init__(
         self,
@@ -200,7 +206,7 @@ class DQNLearner(ReplayLearner):
         self.parts["target"] = self.target
         atoms = self.module.atoms if isinstance(self.module, QModule) else np.zeros(1)
         self._atoms = atoms if len(atoms) > 1 else None
-        self._no_values: Array = np.zeros(0)
+        self._no_values = np.zeros(0)
         self._in_c = StepInC(self) if type(self) is DQNLearner and self._atoms is None else None
 
     def learn(self, batch: ReplayBatch, *, lr: float, rng: np.random.Generator) -> ReplayUpdate:
@@ -432,8 +438,7 @@ class DQN(OffPolicyAlgorithm):
     def make_learner(self, module_id: ModuleId | None = None) -> DQNLearner:
         """The learner with the settings of `DQNConfig.training()`."""
         check_actions(self.learner_arguments(module_id)["module_spec"])
-        settings = DQNSettings.from_config(self.config_for(module_id))
-        return DQNLearner(settings=settings, **self.learner_arguments(module_id))
+        return self.new_learner(DQNLearner, module_id)
 
 
 def check_actions(spec: RLModuleSpec) -> None:

@@ -31,7 +31,7 @@ from trainer.episodes.episode_columns import (
     ADVANTAGES,
     OBS,
 )
-from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners import Columns, EpisodeLearner, TrainBatchEvent
 from trainer.modules import PolicyModule, RLModule
 from trainer.nn import DistributionTerms
 from trainer.types import Array, FloatArray, ModuleId
@@ -98,7 +98,8 @@ class PGLearner(EpisodeLearner):
             **{ACTION_LOGP: columns.action_logp, ACTION_DIST_INPUTS: columns.action_dist_inputs},
         )
         rows = self.batching.whole(rows, columns.lengths)
-        loss = self._loss(rows)
+        outputs = self.module.training_outputs(rows, ACTION_DIST_INPUTS)
+        loss = self.compute_loss(rows, outputs)
         # A network of the user's own may have a value function; nothing is learnt for it here.
         no_values = np.zeros(len(rows[OBS]), self.module.parameters.dtype)
         self.module.backward(d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=no_values)
@@ -130,10 +131,18 @@ class PGLearner(EpisodeLearner):
         given = columns.given.get(ADVANTAGES)
         return returns if given is None else given.put_into(returns)
 
-    def _loss(self, rows: dict[str, Array]) -> PGLoss:
-        inputs = self.module.training_output(rows, ACTION_DIST_INPUTS)
-        terms = self.module.action_distribution.evaluate(inputs, rows[ACTIONS])
-        return pg_loss(rows[ADVANTAGES], terms=terms)
+    def compute_loss(self, batch: Mapping[str, Array], outputs: Mapping[str, Array]) -> PGLoss:
+        """The loss and its gradient, for subclasses to change.
+
+        Args:
+            batch: the columns "obs", "actions" and "advantages" (G), and those of callbacks, [B, …]
+                each.
+            outputs: what the network gives for them, "action_dist_inputs" [B, K] among it.
+        """
+        terms = self.module.action_distribution.evaluate(
+            outputs[ACTION_DIST_INPUTS], batch[ACTIONS]
+        )
+        return pg_loss(batch[ADVANTAGES], terms=terms)
 
 
 # ---- config
@@ -233,8 +242,7 @@ class PG(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PGLearner:
         """The learner with the settings of `PGConfig.training()`."""
-        settings = LearnerSettings.from_config(self.config_for(module_id))
-        return PGLearner(settings=settings, **self.learner_arguments(module_id))
+        return self.new_learner(PGLearner, module_id)
 
     def make_postprocessing(self) -> ReturnPostprocessing:
         """Returns, as the learner computes them."""

@@ -90,7 +90,13 @@ class PPOLearner(EpisodeLearner):
     (used in this update), `num_module_steps_trained` (rows of all minibatches).
     """
 
+    settings_class: ClassVar[type[LearnerSettings]] = PPOSettings
     settings: PPOSettings
+    kl_coeff: float
+    _entropy_coeff: Schedule
+    _clip_param: Schedule
+    _bounds: tuple[Array, Array] | None
+    _loss_in_c: LossInC
 
     def __init__(
         self,
@@ -132,6 +138,9 @@ class PPOLearner(EpisodeLearner):
             num_epochs=settings.num_epochs,
             rng=rng if settings.shuffle_batch_per_epoch else None,
         ):
+            if settings.standardize_advantages == "minibatch":
+                advantages = standardize(minibatch[ADVANTAGES])
+                minibatch = {**minibatch, ADVANTAGES: advantages}
             record.append(self._step(minibatch, coefficients=coefficients, lr=lr))
             num_rows_trained += len(minibatch[OBS])
         metrics = _means(record)
@@ -228,27 +237,32 @@ class PPOLearner(EpisodeLearner):
         The inner loop; README.md says what it costs.
         """
         outputs = self.module.training_outputs(minibatch, ACTION_DIST_INPUTS, VF_PREDS)
-        advantages = minibatch[ADVANTAGES]
-        if self.settings.standardize_advantages == "minibatch":
-            advantages = standardize(advantages)
-        targets = PPOTargets(minibatch[ACTION_LOGP], advantages, minibatch[VALUE_TARGETS])
-        loss = self._loss(minibatch, targets, outputs, coefficients)
+        loss = self.compute_loss(minibatch, outputs, coefficients)
         self.module.backward(
             d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds
         )
         norm = self.apply_gradients(loss=loss.total_loss, lr=lr, batch=minibatch)
         return loss, norm
 
-    def _loss(
+    def compute_loss(
         self,
-        minibatch: Mapping[str, Array],
-        targets: PPOTargets,
+        batch: Mapping[str, Array],
         outputs: Mapping[str, Array],
         coefficients: PPOCoefficients,
     ) -> PPOLoss:
-        """In C where that can be; see `LossInC`."""
+        """The loss of a minibatch and its gradients, for subclasses to change.
+
+        In C where that can be; see `LossInC`.
+
+        Args:
+            batch: the columns "obs", "actions", "action_logp", "action_dist_inputs" (canonical),
+                "advantages", "value_targets", and those of callbacks, [B, …] each.
+            outputs: what the network gives for them: "action_dist_inputs" [B, K], "vf_preds" [B].
+            coefficients: the weights of the loss's parts in this update.
+        """
         inputs, values = outputs[ACTION_DIST_INPUTS], outputs[VF_PREDS]
-        actions, reference = minibatch[ACTIONS], minibatch[ACTION_DIST_INPUTS]
+        actions, reference = batch[ACTIONS], batch[ACTION_DIST_INPUTS]
+        targets = PPOTargets(batch[ACTION_LOGP], batch[ADVANTAGES], batch[VALUE_TARGETS])
         distribution = self.module.action_distribution
         loss = self._loss_in_c(
             distribution, inputs, values, actions, reference, targets, coefficients
@@ -422,8 +436,7 @@ class PPO(OnPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> PPOLearner:
         """The learner with the settings of `PPOConfig.training()`."""
-        settings = PPOSettings.from_config(self.config_for(module_id))
-        return PPOLearner(settings=settings, **self.learner_arguments(module_id))
+        return self.new_learner(PPOLearner, module_id)
 
     def make_postprocessing(self) -> AdvantagePostprocessing:
         """Advantages, as the learner estimates them."""

@@ -24,6 +24,7 @@ from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import (
     BatchListener,
+    LearnerSettings,
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,
@@ -255,8 +256,17 @@ class SACLearner(ReplayLearner):
         target_entropy: H̄ in nats.
     """
 
+    settings_class: ClassVar[type[LearnerSettings]] = SACSettings
     settings: SACSettings
     module: SACModule | TorchSACModule
+    target: TargetCritics
+    _critics: Critics | TorchCritics
+    _target_entropy: float
+    _actor_lr: Schedule
+    _alpha_lr: Schedule
+    _optimized: dict[str, slice]
+    _rates: Array
+    _shown_rates: dict[str, float]
 
     def __init__(
         self,
@@ -281,7 +291,7 @@ class SACLearner(ReplayLearner):
                 f"{type(self.module).__name__}. Derive it from SACModule or TorchSACModule, or use "
                 "PPO or DQN."
             )
-        self._critics: Critics | TorchCritics = own.critics
+        self._critics = own.critics
         self.target = TargetCritics(self.module)
         self.parts["target"] = self.target
         self._target_entropy = target_entropy_of(self.module, settings.target_entropy)
@@ -294,8 +304,8 @@ class SACLearner(ReplayLearner):
             mode=settings.grad_clip_by,
             parts=list(self._optimized.values()),
         )
-        self._rates: Array = np.zeros_like(self.module.parameters.flat)
-        self._shown_rates: dict[str, float] = {}
+        self._rates = np.zeros_like(self.module.parameters.flat)
+        self._shown_rates = {}
 
     @property
     def target_entropy(self) -> float:
@@ -658,6 +668,5 @@ class SAC(OffPolicyAlgorithm):
 
     def make_learner(self, module_id: ModuleId | None = None) -> SACLearner:
         """The learner with the settings of `SACConfig.training()`."""
-        config = self.config_for(module_id)
-        settings = SACSettings.from_config(config, lr=config.critic_lr)
-        return SACLearner(settings=settings, **self.learner_arguments(module_id))
+        lr = self.config_for(module_id).critic_lr
+        return self.new_learner(SACLearner, module_id, lr=lr)
