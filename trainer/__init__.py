@@ -53,11 +53,11 @@ from trainer import actors
 from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import get_trainable_cls
-from trainer.algorithms.dqn import DQN, DQNConfig
-from trainer.algorithms.pg import PG, PGConfig
+from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
+from trainer.algorithms.pg import PG, PGConfig, PGLearner
 from trainer.algorithms.policy_export import export_onnx, export_policy
-from trainer.algorithms.ppo import PPO, PPOConfig
-from trainer.algorithms.sac import SAC, SACConfig
+from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
+from trainer.algorithms.sac import SAC, SACConfig, SACLearner
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import (
@@ -181,6 +181,7 @@ __all__ = [
     "ConnectorV2",
     "Curiosity",
     "DQNConfig",
+    "DQNLearner",
     "DebuggerError",
     "DefaultModelConfig",
     "EarlyStopping",
@@ -216,7 +217,10 @@ __all__ = [
     "NonFiniteGuard",
     "OrnsteinUhlenbeckNoise",
     "PGConfig",
+    "PGLearner",
     "PPOConfig",
+    "PPOLearner",
+    "PPOTorchLearner",
     "PadObservations",
     "ParallelPettingZooEnv",
     "ParameterNoise",
@@ -242,6 +246,7 @@ __all__ = [
     "RunnerFailedError",
     "RunnerLostError",
     "SACConfig",
+    "SACLearner",
     "SampleBatch",
     "SerializationError",
     "SingleAgentEnvRunner",

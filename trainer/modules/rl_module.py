@@ -25,7 +25,7 @@ from trainer.modules.spaces import (
 )
 from trainer.nn import ActionDistribution, Parameters
 from trainer.spaces import ACTION_MASK_KEY, split_observation
-from trainer.types import Array, State
+from trainer.types import Array, ModuleId, State
 from trainer_toolkit.arguments import argument_error, takes
 from trainer_toolkit.checks import instance
 from trainer_toolkit.trees import mapped
@@ -468,6 +468,13 @@ class RLModule(Checkpointable, ABC):
         Running statistics of a `TorchRLModule` are such.
         """
         del other
+
+    def __getitem__(self, module_id: ModuleId) -> RLModule:
+        """Itself: RLlib's learners hold all modules by id, and ours one each."""
+        del module_id
+        return self
+
+    __iter__ = None  # `__getitem__` alone would make it one without an end
 
     def is_stateful(self) -> bool:
         """Whether it hands a state on from step to step (`trainer.modules.memory`)."""

@@ -1,7 +1,9 @@
-"""Distribution classes that modules in Torch may name, as RLlib's do (`action_dist_cls`).
+"""π in Torch: what losses of users compute with, and classes that modules may name.
 
-Actions are drawn, and losses computed, by the distributions of `trainer.nn`, from logits. So what a
-class may do is to change the logits in its constructor, such as to divide them by a temperature:
+Actions are drawn, and losses computed, by the distributions of `trainer.nn`; what is here lends
+them to autograd, with their own gradients. So what a class that a module names (`action_dist_cls`,
+as RLlib's do) may do is to change the logits in its constructor, such as to divide them by a
+temperature:
 
     class Warm(TorchCategorical):
         def __init__(self, logits=None, probs=None, temperature=2.0):
@@ -15,12 +17,18 @@ class may do is to change the logits in its constructor, such as to divide them 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
 from gymnasium import spaces
 
+from trainer.episodes import nested
 from trainer.errors import ModuleError
+from trainer.nn.distributions import ActionDistribution
+from trainer.nn.torch_network import torch_library
+from trainer.types import Array
 
 _KINDS: Final = ("inference", "exploration", "train")
 _MAY_BE_WRITTEN: Final = frozenset({"__init__", "from_logits"})
@@ -54,6 +62,98 @@ class TorchCategorical:
     def from_logits(cls, logits: Any, **kwargs: Any) -> TorchCategorical:
         """The distribution of what a forward pass gave."""
         return cls(logits=logits, **kwargs)
+
+
+# ---- for losses
+
+
+class TorchPolicies:
+    """Makes the π of an action space; what RLlib calls a class of distributions."""
+
+    def __init__(self, distribution: ActionDistribution) -> None:
+        self._distribution = distribution
+
+    def from_logits(self, logits: Any) -> TorchPolicy:
+        """π for action distribution inputs, a tensor [B, K]."""
+        return TorchPolicy(self._distribution, logits)
+
+
+class TorchPolicy:
+    """π of B rows, whose numbers gradients go through to its inputs.
+
+    Attributes:
+        inputs: the action distribution inputs, a tensor [B, K].
+    """
+
+    def __init__(self, distribution: ActionDistribution, inputs: Any) -> None:
+        self._distribution, self.inputs = distribution, inputs
+
+    def logp(self, actions: Any) -> Any:
+        """The log-probabilities (or log-densities) of actions, a tensor [B]."""
+        return self.terms(actions)[0]
+
+    def entropy(self) -> Any:
+        """The entropies in nats, a tensor [B]."""
+        return self.terms(self._some_actions())[1]
+
+    def kl(self, other: TorchPolicy) -> Any:
+        """KL(this ‖ other) in nats, a tensor [B]; gradients go to the inputs of `other`."""
+        return other.terms(self._some_actions(), reference=self.inputs)[2]
+
+    def terms(self, actions: Any, *, reference: Any = None) -> tuple[Any, Any, Any]:
+        """Log π(a|s), entropies and KL(reference ‖ π) at once, a tensor [B] each.
+
+        Args:
+            actions: tensors or arrays, as the policy chose them, [B, …].
+            reference: action distribution inputs of another policy, [B, K]; without, KL is 0.
+        """
+        return _terms_function().apply(  # type: ignore[no-any-return]
+            self.inputs,
+            self._distribution,
+            nested.map_leaves(_array_of, actions),
+            None if reference is None else self._distribution.canonical(_array_of(reference)),
+        )
+
+    def _some_actions(self) -> Any:
+        return self._distribution.deterministic(_array_of(self.inputs))
+
+
+def _array_of(values: Any) -> Array:
+    return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+
+
+@functools.cache
+def _terms_function() -> Any:
+    """`DistributionTerms` as a function of autograd; made late, for Torch is optional."""
+    torch = torch_library("A loss in Torch")
+
+    class Terms(torch.autograd.Function):  # type: ignore[misc,name-defined]
+        @staticmethod
+        def forward(
+            ctx: Any, inputs: Any, distribution: ActionDistribution, actions: Any, reference: Any
+        ) -> Any:
+            ctx.terms = terms = distribution.evaluate(
+                _array_of(inputs), actions, reference=reference
+            )
+            ctx.like = inputs
+            kl = np.zeros_like(terms.logp) if terms.kl is None else terms.kl
+            return tuple(_tensor_like(inputs, part) for part in (terms.logp, terms.entropy, kl))
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+        def backward(ctx: Any, *d_parts: Any) -> Any:
+            d_logp, d_entropy, d_kl = (_array_of(d_part) for d_part in d_parts)
+            d_inputs = ctx.terms.backward(d_logp=d_logp, d_entropy=d_entropy, d_kl=d_kl)
+            return _tensor_like(ctx.like, d_inputs), None, None, None
+
+    def _tensor_like(inputs: Any, array: Array) -> Any:
+        numbers = torch.from_numpy(np.ascontiguousarray(array))
+        return numbers.to(device=inputs.device, dtype=inputs.dtype)
+
+    return Terms
+
+
+# ---- classes that modules name
 
 
 class NamedDistributions:
@@ -104,8 +204,9 @@ class NamedDistributions:
 def _class_of(module: Any, kind: str) -> tuple[Any, str]:
     """The class that a module names for a forward pass, and where; None for none."""
     method = f"get_{kind}_action_dist_cls"
-    if hasattr(type(module), method):
-        return getattr(module, method)(), f"{method}()"
+    own = getattr(type(module), method, None)
+    if own is not None and not own.__module__.startswith("trainer."):
+        return own(module), f"{method}()"
     return module.__dict__.get("action_dist_cls"), "action_dist_cls"
 
 

@@ -20,10 +20,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
+from trainer.episodes import nested
+from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, ACTIONS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
-from trainer.modules.spaces import masked_gradient, masked_outputs
+from trainer.modules.spaces import INVALID, masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
@@ -339,10 +340,13 @@ class TorchLayers:
     def _tensors_of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """The learner's columns of numbers, besides the observations."""
         return {
-            name: self._placed(self.torch.from_numpy(np.ascontiguousarray(column)))
+            name: self._tensor_of(column)
             for name, column in columns.items()
             if name != OBS and isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
         }
+
+    def _tensor_of(self, column: Array) -> Any:
+        return self._placed(self.torch.from_numpy(np.ascontiguousarray(column)))
 
     def batch(self, rows: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
         """What the user's forward pass gets: a dict of its own, from which it may take things."""
@@ -446,6 +450,57 @@ class TorchLayers:
         mask = None if self._masks is None else self._masks.effective(rows)
         self._graph = (inputs, values, mask)
         return self._as_arrays(inputs, values, mask)
+
+    def learn_from_loss(
+        self,
+        rows: Array,
+        columns: Mapping[str, Any],
+        loss_of: Callable[[dict[str, Any], dict[str, Any]], Any],
+    ) -> float:
+        """A forward pass of learning, a loss computed from it in Torch, and its gradients.
+
+        Args:
+            rows: encoded observations, [B, D].
+            columns: the learner's, actions among them.
+            loss_of: makes the loss, a tensor of one number, from the batch and from what the
+                forward pass gave, with masks applied and with values if the module has some.
+
+        Returns:
+            The loss.
+        """
+        torch, module, rows = self.torch, self._module, self.with_masks(rows)
+        forward, self._graph = module._forward_train, None
+        mask = None if self._masks is None else self._masks.effective(rows)
+        with self._where_it_learns(), self.computing(is_training=True):
+            tensor, others = self.aligned(rows), self._tensors_of(columns)
+            outputs = forward(self.batch(tensor, others))
+            inputs = self._placed(self._inputs(forward, outputs, len(rows)))
+            if mask is not None:
+                inputs = _masked_inputs(torch, inputs, mask)
+            given = {**outputs, ACTION_DIST_INPUTS: inputs}
+            values = self._values_or_none(self.batch(tensor, others), outputs, len(rows))
+            if values is not None:
+                given[VF_PREDS] = self._placed(values)
+            actions = nested.map_leaves(self._tensor_of, columns[ACTIONS])  # a dict of them, too
+            loss = loss_of({**others, OBS: self._nested(tensor), ACTIONS: actions}, given)
+            self._check_loss(loss)
+            self.check_views()
+            module.gradients.flat[:] = 0.0
+            self.accumulate([loss], [torch.ones_like(loss)])
+        return float(loss.detach())
+
+    def _check_loss(self, loss: Any) -> None:
+        if isinstance(loss, self.torch.Tensor) and loss.ndim == 0 and loss.requires_grad:
+            return
+        found = f"a {type(loss).__name__}"
+        if isinstance(loss, self.torch.Tensor):
+            found = f"a tensor of the shape {list(loss.shape)}"
+            found += "" if loss.requires_grad else ", which no parameter has a part in"
+        raise ModuleError(
+            f"`compute_loss_for_module` returned {found}; expected a tensor of one number that "
+            "follows from the network, as from `fwd_out`. Take the mean over the rows, and keep "
+            "what it is computed from attached (no `.detach()`, `.item()`, `torch.no_grad()`)."
+        )
 
     def evaluate(self, rows: Array, columns: Mapping[str, Any], name: str) -> Array:
         """One output of the forward pass of learning, in evaluation mode."""
@@ -749,6 +804,15 @@ class TorchLayers:
                 "`self.training`; `observation_filter` normalises observations by what all runners "
                 "have seen."
             )
+
+
+def _masked_inputs(torch: Any, inputs: Any, mask: Array) -> Any:
+    """As `masked_outputs`, for tensors; no gradient goes through what is masked."""
+    allowed = torch.from_numpy(mask).to(inputs.device)
+    repeats = inputs.shape[1] // allowed.shape[1]
+    if repeats != 1:
+        allowed = allowed.repeat_interleave(repeats, dim=1)
+    return torch.where(allowed, inputs, torch.full_like(inputs, INVALID))
 
 
 def _unflattened(space: gym.Space[Any], rows: Any, start: int) -> tuple[Any, int]:

@@ -164,6 +164,12 @@ class TorchMemoryLayers(TorchLayers):
         """See `TorchLayers.learn`; the rows are those of whole sequences."""
         return super().learn(rows, self._begin(rows, columns))
 
+    def learn_from_loss(
+        self, rows: Array, columns: Mapping[str, Any], loss_of: Callable[..., Any]
+    ) -> float:
+        """See `TorchLayers.learn_from_loss`; the rows are those of whole sequences, not padded."""
+        return super().learn_from_loss(rows, self._begin(rows, columns), loss_of)
+
     def evaluate(self, rows: Array, columns: Mapping[str, Any], name: str) -> Array:
         return super().evaluate(rows, self._begin(rows, columns), name)
 

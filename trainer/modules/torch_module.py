@@ -19,6 +19,7 @@ from checkpoints import state_array
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ModuleError
 from trainer.modules.rl_module import RLModule
+from trainer.modules.torch_distributions import TorchPolicies
 from trainer.modules.torch_layers import TorchLayers, TorchParameters, buffer_problems
 from trainer.modules.torch_memory import TorchMemoryLayers
 from trainer.nn.torch_network import torch_library
@@ -270,6 +271,30 @@ class TorchRLModule(RLModule):
     def backward(self, *, d_action_dist_inputs: Array, d_vf_preds: Array | None = None) -> None:
         """Overwrites `self.gradients` with what autograd gives; see `RLModule.backward`."""
         self._torch_layers.backward(d_action_dist_inputs, d_vf_preds)
+
+    def learn_from_loss(
+        self, batch: Mapping[str, Any], loss_of: Callable[[dict[str, Any], dict[str, Any]], Any]
+    ) -> float:
+        """Overwrites `self.gradients` with those of a loss that is computed in Torch.
+
+        Args:
+            batch: {"obs": encoded rows [B, D]}, and the learner's other columns.
+            loss_of: makes the loss, a tensor of one number, from the batch as tensors and from what
+                the forward pass of learning gave.
+
+        Returns:
+            The loss.
+
+        Raises:
+            ModuleError: it is no such loss.
+        """
+        if self.inference_only:
+            raise self.acting_only_error()
+        return self._torch_layers.learn_from_loss(self.checked_rows(batch), batch, loss_of)
+
+    def get_train_action_dist_cls(self) -> TorchPolicies:
+        """What makes π of a forward pass of learning: `.from_logits(fwd_out["…_inputs"])`."""
+        return TorchPolicies(self.action_distribution)
 
     def target_output(self, batch: Mapping[str, Array], name: str) -> Array:
         """One output of the forward pass of learning, in evaluation mode and without gradients."""

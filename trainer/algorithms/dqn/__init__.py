@@ -1,5 +1,5 @@
 """Deep Q-learning."""
 
-from trainer.algorithms.dqn.dqn import DQN, DQNConfig
+from trainer.algorithms.dqn.dqn import DQN, DQNConfig, DQNLearner
 
-__all__ = ["DQN", "DQNConfig"]
+__all__ = ["DQN", "DQNConfig", "DQNLearner"]

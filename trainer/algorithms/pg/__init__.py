@@ -1,5 +1,5 @@
 """Policy gradient without a value function (REINFORCE)."""
 
-from trainer.algorithms.pg.pg import PG, PGConfig
+from trainer.algorithms.pg.pg import PG, PGConfig, PGLearner
 
-__all__ = ["PG", "PGConfig"]
+__all__ = ["PG", "PGConfig", "PGLearner"]

@@ -1,5 +1,6 @@
 """Proximal Policy Optimization."""
 
-from trainer.algorithms.ppo.ppo import PPO, PPOConfig
+from trainer.algorithms.ppo.ppo import PPO, PPOConfig, PPOLearner
+from trainer.algorithms.ppo.torch_learner import PPOTorchLearner
 
-__all__ = ["PPO", "PPOConfig"]
+__all__ = ["PPO", "PPOConfig", "PPOLearner", "PPOTorchLearner"]

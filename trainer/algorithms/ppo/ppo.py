@@ -59,6 +59,7 @@ _LOSS_METRICS: Final = (
     "vf_clip_fraction",
     "total_loss",
 )
+NORM: Final = "gradients_default_optimizer_global_norm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ class PPOLearner(EpisodeLearner):
         lr = self._lr.value_at(num_env_steps)
         batching, lengths = self.batching, columns.lengths
         last_epoch = batching.num_minibatches(lengths, num_rows, minibatch_size=size)
-        record: deque[tuple[PPOLoss, float]] = deque(maxlen=last_epoch)
+        record: deque[tuple[Any, float]] = deque(maxlen=last_epoch)
         num_rows_trained = 0
         for minibatch in batching.minibatches(
             rows,
@@ -143,8 +144,8 @@ class PPOLearner(EpisodeLearner):
                 minibatch = {**minibatch, ADVANTAGES: advantages}
             record.append(self._step(minibatch, coefficients=coefficients, lr=lr))
             num_rows_trained += len(minibatch[OBS])
-        metrics = _means(record)
-        self._adapt_kl_coeff(metrics["mean_kl_loss"])
+        metrics = self._means(record)
+        self._adapt_kl_coeff(metrics.get("mean_kl_loss"))
         metrics["vf_explained_var"] = explained_variance(estimate.value_targets, values)
         metrics |= self._sizes(columns)
         metrics["curr_kl_coeff"] = self.kl_coeff
@@ -231,8 +232,8 @@ class PPOLearner(EpisodeLearner):
 
     def _step(
         self, minibatch: dict[str, Array], *, coefficients: PPOCoefficients, lr: float
-    ) -> tuple[PPOLoss, float]:
-        """One gradient step; the loss before it and the gradient's global norm.
+    ) -> tuple[Any, float]:
+        """One gradient step; the loss before it, as `_means` reads it, and the gradient's norm.
 
         The inner loop; README.md says what it costs.
         """
@@ -272,14 +273,23 @@ class PPOLearner(EpisodeLearner):
         terms = distribution.evaluate(inputs, actions, reference=reference)
         return ppo_loss(targets, terms=terms, values=values, coefficients=coefficients)
 
-    def _adapt_kl_coeff(self, mean_kl: float) -> None:
+    def _means(self, record: Collection[tuple[Any, float]]) -> dict[str, Any]:
+        """The mean of every part of the loss and of the gradient's norm over these steps."""
+        count = len(record)
+        metrics = {
+            name: sum(getattr(loss, name) for loss, _ in record) / count for name in _LOSS_METRICS
+        }
+        metrics[NORM] = sum(norm for _, norm in record) / count
+        return metrics
+
+    def _adapt_kl_coeff(self, mean_kl: float | None) -> None:
         """Schulman et al. 2017, section 4, with RLlib's factors.
 
         The KL is the mean over the last epoch; RLlib uses the last minibatch only, which is a
         noisier number.
         """
         settings = self.settings
-        if not settings.use_kl_loss:
+        if not settings.use_kl_loss or mean_kl is None:  # a loss of the user's may not have it
             return
         if mean_kl > 2.0 * settings.kl_target:
             self.kl_coeff *= 1.5
@@ -294,16 +304,6 @@ def _bounds_of(space: gym.Space[Any], normalize_actions: bool) -> tuple[Array, A
         return None
     has_bounds = emitted.bounded_below.any() or emitted.bounded_above.any()
     return (emitted.low, emitted.high) if has_bounds else None
-
-
-def _means(record: Collection[tuple[PPOLoss, float]]) -> dict[str, Any]:
-    """The mean of every part of the loss and of the gradient's norm."""
-    count = len(record)
-    metrics = {
-        name: sum(getattr(loss, name) for loss, _ in record) / count for name in _LOSS_METRICS
-    }
-    metrics["gradients_default_optimizer_global_norm"] = sum(norm for _, norm in record) / count
-    return metrics
 
 
 # ---- config

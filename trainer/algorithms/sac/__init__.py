@@ -1,5 +1,5 @@
 """Soft actor-critic."""
 
-from trainer.algorithms.sac.sac import SAC, SACConfig
+from trainer.algorithms.sac.sac import SAC, SACConfig, SACLearner
 
-__all__ = ["SAC", "SACConfig"]
+__all__ = ["SAC", "SACConfig", "SACLearner"]

@@ -1,0 +1,232 @@
+"""Losses of users in Torch: `PPOTorchLearner`, π for autograd, exactness."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from gymnasium import spaces
+
+from tests.integration.test_torch_exactness import fork_server_with_torch as fork_server_with_torch
+from tests.torch_cells import config, outcome, restored, spread
+from tests.torch_modules import DenseModule
+from trainer import (
+    ConfigError,
+    ModuleError,
+    PPOConfig,
+    PPOTorchLearner,
+    RLModuleSpec,
+    TorchRLModule,
+)
+from trainer.modules import distribution_for
+from trainer.modules.torch_distributions import TorchPolicies
+from trainer.testing.envs import TargetEnv
+
+SPACES = {
+    "discrete": spaces.Discrete(4),
+    "box": spaces.Box(-1.0, 1.0, (2,)),
+    "multi discrete": spaces.MultiDiscrete([3, 2]),
+    "multi binary": spaces.MultiBinary(3),
+    "nested": spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1.0, 1.0, (2,))),
+}
+
+
+class Rewritten(PPOTorchLearner):
+    """PPO's loss as a user would write it, from π's parts and the network."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.num_losses = 0
+
+    def compute_loss_for_module(self, *, module_id, config, batch, fwd_out):
+        self.num_losses += 1
+        policies = self.module[module_id].get_train_action_dist_cls()
+        now = policies.from_logits(fwd_out["action_dist_inputs"])
+        before = policies.from_logits(batch["action_dist_inputs"])
+        ratio = torch.exp(now.logp(batch["actions"]) - batch["action_logp"])
+        clip, advantages = config.clip_param, batch["advantages"]
+        surrogate = torch.min(
+            advantages * ratio, advantages * torch.clamp(ratio, 1 - clip, 1 + clip)
+        )
+        errors = (fwd_out["vf_preds"] - batch["value_targets"]) ** 2
+        values = torch.clamp(errors, 0, config.vf_clip_param)
+        kl = before.kl(now).mean()
+        self.note_parts(mean_kl_loss=kl)
+        entropy = config.entropy_coeff * now.entropy()
+        return (config.vf_loss_coeff * values - surrogate - entropy).mean() + self.kl_coeff * kl
+
+
+class Decaying(PPOTorchLearner):
+    """Draws all weights towards zero."""
+
+    def compute_loss_for_module(self, **given):
+        sizes = torch.stack([each.square().mean() for each in self.get_parameters()])
+        self.metrics.log_value("weight_size", sizes.mean().item(), window=1)
+        decay = given["config"].learner_config_dict["decay"]
+        return super().compute_loss_for_module(**given) + decay * sizes.mean()
+
+
+def dense(env="CartPole-v1", **settings):
+    made = (
+        PPOConfig()
+        .environment(env)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .training(train_batch_size=100, minibatch_size=50, num_epochs=3, lr=1e-3)
+        .training(entropy_coeff=0.01, grad_clip=0.5)
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=DenseModule))
+        .debugging(seed=3)
+    )
+    return made.update_from_dict(settings)
+
+
+class Masked(TorchRLModule):
+    """Reads the image of a `TargetEnv` with masks."""
+
+    def setup(self):
+        self.pi = torch.nn.Linear(50, self.action_distribution.num_inputs)
+        self.vf = torch.nn.Linear(50, 1)
+
+    def _forward(self, batch, **kwargs):
+        features = batch["obs"]["observations"].flatten(1) / 255.0
+        values = self.vf(features).squeeze(-1)
+        return {"action_dist_inputs": self.pi(features), "vf_preds": values}
+
+
+def masked():
+    made = dense(TargetEnv, env_config={"size": 5, "mask": True})
+    return made.rl_module(rl_module_spec=RLModuleSpec(module_class=Masked))
+
+
+# ---- the same loss
+
+
+@pytest.mark.parametrize("cls", [PPOTorchLearner, Rewritten])
+@pytest.mark.parametrize(
+    ("make", "num_iterations"),
+    [
+        (dense, 5),
+        (lambda: dense("Pendulum-v1"), 5),
+        (lambda: dense("Pendulum-v1", standardize_advantages="minibatch", vf_clip_param=None), 5),
+        (lambda: dense(use_kl_loss=False, entropy_coeff=0.0), 5),
+        (lambda: config("dense"), 1),  # normalises batches of 29: what differs grows
+        (lambda: config("memory"), 5),
+        (masked, 5),
+    ],
+    ids=["discrete", "box", "minibatch", "no kl", "noisy", "memory", "masked"],
+)
+def test_the_same_loss_in_torch_is_the_same_to_the_last_digits(cls, make, num_iterations):
+    results = []
+    for one in (None, cls):
+        with make().training(learner_class=one).build_algo() as algo:
+            results.append([algo.train()["learners/default_policy"] for _ in range(num_iterations)])
+    for mine, theirs in zip(*results, strict=True):
+        for name in ("total_loss", "mean_kl_loss", "gradients_default_optimizer_global_norm"):
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-5, abs=1e-7), name
+        if cls is PPOTorchLearner:
+            assert theirs.keys() == mine.keys()
+
+
+def test_another_loss_is_not_the_same():
+    results = []
+    for decay in (0.0, 30.0):
+        made = dense(learner_class=Decaying, learner_config_dict={"decay": decay}, lr=1e-2)
+        with made.build_algo() as algo:
+            for _ in range(10):
+                result = algo.train()
+            results.append(result["learners/default_policy/weight_size"])
+    assert results[1] < 0.5 * results[0]
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_gradients_go_through_every_part_of_a_policy(name):
+    distribution, rng = distribution_for(SPACES[name]), np.random.default_rng(0)
+    policies, count = TorchPolicies(distribution), 5
+    numbers = [0.3 * rng.normal(size=(count, distribution.num_inputs)) for _ in range(2)]
+    inputs, others = (torch.tensor(each, requires_grad=True) for each in numbers)
+    actions = distribution.deterministic(numbers[1])
+    weights = torch.tensor(rng.normal(size=count))
+
+    def parts(given):
+        now, before = policies.from_logits(given), policies.from_logits(others)
+        return now.logp(actions) @ weights, now.entropy() @ weights, before.kl(now) @ weights
+
+    assert torch.autograd.gradcheck(parts, (inputs,))
+    logp, entropy, kl = (part.detach().numpy() for part in parts(inputs))
+    sums = weights.numpy()
+    assert logp == pytest.approx(distribution.logp(numbers[0], actions) @ sums)
+    assert entropy == pytest.approx(distribution.entropy(numbers[0]) @ sums)
+    assert kl == pytest.approx(distribution.kl(numbers[1], numbers[0]) @ sums)
+
+
+# ---- exactness
+
+
+@pytest.mark.parametrize("name", ["dense", "memory"])
+def test_a_restored_run_gives_the_same_bytes(name, tmp_path):
+    with config(name).training(learner_class=Rewritten).build_algo() as algo:
+        outcome(algo, 2)
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        expected = outcome(algo, 2)
+    with restored(path, name) as algo:
+        assert isinstance(algo.learner, Rewritten)
+        assert algo.learner.num_losses > 0
+        assert outcome(algo, 2) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.usefixtures("fork_server_with_torch")
+def test_killed_and_spread_runs_give_the_same_bytes(tmp_path):
+    made = config("dense", 2).training(learner_class=Rewritten)
+    alone = config("dense").training(learner_class=Rewritten)
+    assert spread(made, tmp_path) == spread(alone)
+    assert not list(tmp_path.iterdir()), "a runner was not killed"
+
+
+# ---- what is refused
+
+
+def returning(make_loss):
+    class Returning(PPOTorchLearner):
+        def compute_loss_for_module(self, **given):
+            return make_loss(super().compute_loss_for_module(**given))
+
+    return Returning
+
+
+@pytest.mark.parametrize(
+    ("make_loss", "found"),
+    [
+        (lambda loss: loss.detach(), "which no parameter has a part in"),
+        (lambda loss: loss.repeat(3), r"a tensor of the shape \[3\]"),
+        (lambda loss: loss.item(), "a float"),
+    ],
+)
+def test_what_is_no_loss_is_refused_and_changes_nothing(make_loss, found):
+    with dense(learner_class=returning(make_loss)).build_algo() as algo:
+        before = algo.get_weights()["default_policy"]
+        with pytest.raises(ModuleError, match=found):
+            algo.train()
+        after = algo.get_weights()["default_policy"]
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_loss_that_is_not_finite_is_an_error():
+    made = dense(learner_class=returning(lambda loss: loss * torch.tensor(torch.inf)))
+    with made.build_algo() as algo, pytest.raises(ModuleError, match="not finite"):
+        algo.train()
+
+
+def test_a_network_in_numpy_is_refused():
+    made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    with pytest.raises(ConfigError, match="derived from TorchRLModule"):
+        made.training(learner_class=PPOTorchLearner).build_algo()
+
+
+def test_a_module_is_no_endless_list():
+    with dense().build_algo() as algo:
+        module = algo.learner.module
+        assert module["default_policy"] is module
+        with pytest.raises(TypeError, match="not iterable"):
+            list(module)

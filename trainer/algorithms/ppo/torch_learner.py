@@ -1,0 +1,146 @@
+"""PPO's loss in Torch, for those who write one of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from trainer.algorithms.ppo.loss import PPOCoefficients
+from trainer.algorithms.ppo.ppo import NORM, PPOLearner
+from trainer.episodes.episode_columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTIONS,
+    ADVANTAGES,
+    VALUE_TARGETS,
+    VF_PREDS,
+)
+from trainer.errors import ConfigError
+from trainer.modules import RLModule, TorchRLModule
+from trainer.types import Array, ModuleId
+
+
+class PPOTorchLearner(PPOLearner):
+    """PPO whose loss is computed in Torch; autograd makes the gradients.
+
+        class MyLearner(PPOTorchLearner):
+            def compute_loss_for_module(self, *, module_id, config, batch, fwd_out):
+                loss = super().compute_loss_for_module(
+                    module_id=module_id, config=config, batch=batch, fwd_out=fwd_out
+                )
+                sizes = torch.stack([p.square().mean() for p in self.get_parameters()])
+                self.metrics.log_value("weight_size", sizes.mean().item(), window=1)
+                return loss + config.learner_config_dict["decay"] * sizes.mean()
+
+        config.training(learner_class=MyLearner, learner_config_dict={"decay": 1e-3})
+
+    The network has to be a `TorchRLModule`. Clipping, Adam and schedules are those of the config;
+    minibatches, advantages and targets those of `PPOLearner`. The same loss as PPO's gives the same
+    numbers up to the last bits.
+
+    Attributes:
+        coefficients: the weights of the loss's parts in this update.
+    """
+
+    module: TorchRLModule
+    coefficients: PPOCoefficients
+    _parts: dict[str, float]
+
+    def __init__(self, **arguments: Any) -> None:
+        """See `PPOLearner`.
+
+        Raises:
+            ConfigError: the module is no `TorchRLModule`.
+        """
+        super().__init__(**arguments)
+        module: RLModule = self.module
+        if not isinstance(module, TorchRLModule):
+            raise ConfigError(
+                f"learner_class={type(self).__name__} computes its loss in Torch, but the network "
+                f"is a {type(module).__name__}. Give one in Torch: rl_module(rl_module_spec="
+                "RLModuleSpec(module_class=…)) with a class derived from TorchRLModule; or derive "
+                "the learner from PPOLearner, whose `compute_loss` works on arrays."
+            )
+        self._parts = {}
+
+    def compute_loss_for_module(
+        self,
+        *,
+        module_id: ModuleId,
+        config: Any,
+        batch: dict[str, Any],
+        fwd_out: dict[str, Any],
+    ) -> Any:
+        """The loss of a minibatch, a tensor of one number; see `trainer.algorithms.ppo.loss`.
+
+        Called once per gradient step. What it logs is shown at `learners/{module_id}`.
+
+        Args:
+            module_id: whose loss.
+            config: its settings.
+            batch: tensors [B, …]: "obs", "actions", "action_logp", "action_dist_inputs" (of the
+                policy that acted), "advantages", "value_targets", and columns of callbacks.
+            fwd_out: what the forward pass of learning gave: "action_dist_inputs" [B, K] with masks
+                applied, "vf_preds" [B], and what else the network returns. With memory, these two
+                are rows as the batch's, without padding.
+        """
+        del module_id, config
+        c = self.coefficients
+        policy = self.module.get_train_action_dist_cls().from_logits(fwd_out[ACTION_DIST_INPUTS])
+        logp, entropy, kl = policy.terms(batch[ACTIONS], reference=batch[ACTION_DIST_INPUTS])
+        ratio, advantages = (logp - batch[ACTION_LOGP]).exp(), batch[ADVANTAGES]
+        clipped = ratio.clamp(1.0 - c.clip_param, 1.0 + c.clip_param)
+        surrogate = (ratio * advantages).minimum(clipped * advantages).mean()
+        errors = (fwd_out[VF_PREDS] - batch[VALUE_TARGETS]).square()
+        vf_loss = errors.clamp(max=c.vf_clip_param).mean()
+        loss = -surrogate + c.vf_loss_coeff * vf_loss - c.entropy_coeff * entropy.mean()
+        if c.kl_coeff:
+            loss = loss + c.kl_coeff * kl.mean()
+        is_clipped, is_beyond = clipped != ratio, errors > c.vf_clip_param
+        self.note_parts(
+            policy_loss=-surrogate,
+            vf_loss=vf_loss,
+            vf_loss_unclipped=errors.mean(),
+            entropy=entropy.mean(),
+            mean_kl_loss=kl.mean(),
+            clip_fraction=is_clipped.double().mean(),
+            vf_clip_fraction=is_beyond.double().mean(),
+        )
+        return loss
+
+    def note_parts(self, **parts: Any) -> None:
+        """Notes parts of the loss; their means over the last epoch are in the result.
+
+        Args:
+            parts: numbers, or tensors of one. By `mean_kl_loss`, `kl_coeff` is adapted.
+        """
+        for name, part in parts.items():
+            self._parts[name] = float(part.detach() if hasattr(part, "detach") else part)
+
+    def get_parameters(self, module: TorchRLModule | None = None) -> list[Any]:
+        """The tensors that are learnt, where the loss is computed.
+
+        Args:
+            module: whose; None is that of this learner.
+        """
+        own = self.module if module is None else module
+        return [tensor for _, tensor in own.named_parameters()]
+
+    def _step(
+        self, minibatch: dict[str, Array], *, coefficients: PPOCoefficients, lr: float
+    ) -> tuple[dict[str, float], float]:
+        self.coefficients, self._parts = coefficients, {}
+        loss = self.module.learn_from_loss(minibatch, self._loss_in_torch)
+        norm = self.apply_gradients(loss=loss, lr=lr, batch=minibatch)
+        return {**self._parts, "total_loss": loss}, norm
+
+    def _loss_in_torch(self, batch: dict[str, Any], fwd_out: dict[str, Any]) -> Any:
+        return self.compute_loss_for_module(
+            module_id=self.module_id, config=self.config, batch=batch, fwd_out=fwd_out
+        )
+
+    def _means(self, record: Collection[tuple[Mapping[str, float], float]]) -> dict[str, Any]:
+        """As of `PPOLearner`, of the parts that were computed: a loss of the user's has others."""
+        count, steps = len(record), [{**parts, NORM: norm} for parts, norm in record]
+        names = [name for name in steps[0] if all(name in step for step in steps)]
+        return {name: sum(step[name] for step in steps) / count for name in names}
