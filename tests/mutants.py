@@ -65,9 +65,12 @@ SHOWN = {
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
     ),
     "trainer/learners/learner.py": Shown(
-        "unit/test_ppo_learner unit/test_dqn_learner unit/test_sac_learner contract/test_components",
+        "unit/test_ppo_learner unit/test_dqn_learner unit/test_sac_learner "
+        "contract/test_components integration/test_own_learners",
         ("DQN, distributions", "DQN", "PPO"),
     ),
+    "trainer/algorithms/ppo/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
+    "trainer/learners/torch_optimizers.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/nn/optimizers.py": Shown(
         "contract/test_modules unit/test_nn_optimizers contract/test_components",
         ("PPO", "SAC, discrete"),
@@ -278,8 +281,8 @@ MUTANTS = [
     # ---- learning and its state
     *_of(
         "trainer/learners/learner.py",
-        ("            undo(self.mark())\n            metrics", "            metrics"),
-        ("            self.num_updates += 1\n        metrics[", "        metrics["),
+        ("            undo(self.mark())\n            self.before", "            self.before"),
+        ("            self.num_updates += 1\n            self.after", "            self.after"),
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
         ("target *= 1.0 - tau", "target *= 1.0"),
         (
@@ -287,6 +290,8 @@ MUTANTS = [
             "",
         ),
         ('        self.num_target_updates = int(state["num_target_updates"])\n', ""),
+        ("            self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
+        ("                self.metrics.set_state(of_users[_LOGGED])\n", "                pass\n"),
         (
             "            if isinstance(part, TargetNetwork):\n                part.follow(1.0)",
             "            del part",
@@ -332,6 +337,17 @@ MUTANTS = [
         "trainer/algorithms/ppo/ppo.py",
         ('        self.kl_coeff = float(state["kl_coeff"])\n', ""),
         ("            self.kl_coeff *= 1.5", "            self.kl_coeff *= 0.5"),
+    ),
+    *_of(
+        "trainer/algorithms/ppo/torch_learner.py",
+        ("        self.clipping.clip(global_norm=norm)\n", ""),
+        ("            loss = loss + c.kl_coeff * kl.mean()", "            loss = loss + kl.mean()"),
+        ("optimizer.step(self._num_env_steps)", "optimizer.step(0)"),
+    ),
+    *_of(
+        "trainer/learners/torch_optimizers.py",
+        ("int(index) < len(shapes)", "int(index) >= 0"),
+        ("int(index): {key: _as_torch(value)", "int(index): {key: value"),
     ),
     # ---- replay
     *_of(

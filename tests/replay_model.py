@@ -39,7 +39,7 @@ def observation(kind, episode, t):
     if kind == "vector":
         return np.array([episode, t, 0.5], np.float32)
     if kind == "image":
-        return np.array([[episode], [t]], np.uint8)
+        return np.array([[episode], [t // 256], [t % 256]], np.uint8)
     if kind == "stack":
         newest = [1000 * episode + max(step, 0) for step in range(t - 3, t + 1)]
         pictures = np.broadcast_to(np.array(newest, np.int32), (12, 12, 4))

@@ -43,3 +43,13 @@ def blas_functions(*names: str) -> BlasFunctions | None:
             if all(function is not None for function in found):
                 return BlasFunctions(found, "64" in suffix)
     return None
+
+
+def blas_core() -> str:
+    """The kind of processor whose instructions OpenBLAS takes; empty in a BLAS we do not know."""
+    found = blas_functions("openblas_get_corename")
+    if found is None:
+        return ""
+    (corename,) = found.functions
+    corename.restype = ctypes.c_char_p
+    return str(corename().decode())

@@ -73,6 +73,7 @@ class OldNames:
         unused_settings: those that nothing here reads: without effect, or refused.
         config_overrides: methods that are never called on configs, with what to write instead.
         algorithm_overrides: likewise on algorithms.
+        learner_overrides: likewise on learners.
         algorithms: algorithms that are not here, in upper case without dashes and underscores, with
             those of ours that solve such tasks.
         result_keys: old keys of results; a function finds the value in a result or one of its
@@ -98,6 +99,7 @@ class OldNames:
     unused_settings: dict[str, UnusedSetting] = dataclasses.field(default_factory=dict)
     config_overrides: dict[str, str] = dataclasses.field(default_factory=dict)
     algorithm_overrides: dict[str, str] = dataclasses.field(default_factory=dict)
+    learner_overrides: dict[str, str] = dataclasses.field(default_factory=dict)
     algorithms: dict[str, str] = dataclasses.field(default_factory=dict)
     result_keys: dict[str, Callable[[Mapping[str, Any]], Any]] = dataclasses.field(
         default_factory=dict

@@ -22,6 +22,7 @@ RANKS = {
             "seeding",
             "spaces",
             "old_names",
+            "own_attributes",
             "name_resolution",
         }
     ),

@@ -38,29 +38,32 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC ActionChoice AgentIndicator AimLogger
-        Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger CallbackError
-        CheckpointError Checkpointable CommonReward ConfigError ConnectorPipelineV2 ConnectorV2
-        Curiosity DQNConfig DebuggerError DefaultModelConfig EarlyStopping EnvContext
-        EnvContractError EnvCreationError EnvError EnvRunner EnvRunnerGroup EpisodeError
-        EpisodeIndexError EpisodeRecorder EpsilonGreedy EvaluationError Exploration
-        FlattenObservations FrameStacking FrozenConfigError GaussianNoise JSONLinesLogger
-        MLflowLogger Matchups MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
-        MultiAgentEnvRunner MultiAgentEpisode MultiRLModule MultiRLModuleSpec NonFiniteError
-        NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PPOConfig PadObservations
-        ParallelPettingZooEnv ParameterNoise PerWorkerEpsilonGreedy PerWorkerGaussianNoise
-        PerWorkerOrnsteinUhlenbeckNoise PeriodicCheckpoint PettingZooEnv PolicySpec
-        PrioritizedReplayBuffer ProgressPrinter RLModule RLModuleSpec RLlibCallback Random
-        RandomRLModule RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
-        RunnerFailedError RunnerLostError SACConfig SampleBatch SerializationError
-        SingleAgentEnvRunner SingleAgentEpisode SingleAgentObservationPreprocessor SoftQ
-        StateDependentNoise StatefulEnv
-        StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv TensorBoardLogger
-        TorchRLModule TorchSACModule TrackerLogger TrackerService TrackioLogger TrainedPolicy
-        TrainerError UnknownModuleError UnknownOutputError UnknownSettingError UnsupportedSpaceError
-        VideoRecorder WandbLogger actors compute_advantages export_onnx export_policy
-        get_global_worker get_trainable_cls latest_checkpoint load_episode make_multi_agent
-        make_replay_buffer register_env uniforms_per_row
+        DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC ActionChoice AgentIndicator
+        AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
+        CallbackError CheckpointError Checkpointable CommonReward ConfigError
+        ConnectorPipelineV2 ConnectorV2 Curiosity DQNConfig DQNLearner DebuggerError
+        DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
+        EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
+        EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
+        FrozenConfigError GaussianNoise JSONLinesLogger MLflowLogger Matchups
+        MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
+        MultiAgentEnvRunner MultiAgentEpisode MultiRLModule MultiRLModuleSpec
+        NonFiniteError NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PGLearner PPOConfig
+        PPOLearner PPOTorchLearner PadObservations ParallelPettingZooEnv ParameterNoise
+        PerWorkerEpsilonGreedy PerWorkerGaussianNoise PerWorkerOrnsteinUhlenbeckNoise
+        PeriodicCheckpoint PettingZooEnv PolicySpec PrioritizedReplayBuffer
+        ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule
+        RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
+        RunnerFailedError RunnerLostError SACConfig SACLearner SampleBatch
+        SerializationError SingleAgentEnvRunner SingleAgentEpisode
+        SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
+        StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv
+        TensorBoardLogger TorchRLModule TorchSACModule TrackerLogger TrackerService
+        TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
+        UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
+        compute_advantages export_onnx export_policy get_global_worker get_trainable_cls
+        latest_checkpoint load_episode make_multi_agent make_replay_buffer register_env
+        uniforms_per_row
     """,
     }
 )

@@ -156,7 +156,7 @@ def sampled(cases, every):
             yield case
 
 
-EVERY = [53, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [43, pytest.param(1, marks=pytest.mark.slow)]
 
 
 def from_state_and_trained(kind, state):

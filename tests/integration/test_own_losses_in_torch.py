@@ -8,10 +8,12 @@ pytest.importorskip("torch")
 import torch
 from gymnasium import spaces
 
+from checkpoints import encode
 from tests.integration.test_torch_exactness import fork_server_with_torch as fork_server_with_torch
 from tests.torch_cells import config, outcome, restored, spread
 from tests.torch_modules import DenseModule
 from trainer import (
+    Algorithm,
     ConfigError,
     ModuleError,
     PPOConfig,
@@ -19,6 +21,7 @@ from trainer import (
     RLModuleSpec,
     TorchRLModule,
 )
+from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import distribution_for
 from trainer.modules.torch_distributions import TorchPolicies
 from trainer.testing.envs import TargetEnv
@@ -230,3 +233,143 @@ def test_a_module_is_no_endless_list():
         assert module["default_policy"] is module
         with pytest.raises(TypeError, match="not iterable"):
             list(module)
+
+
+# ---- optimisers of one's own
+
+
+class TwoOptimizers(Rewritten):
+    """Policy and values learn at rates of their own, the policy's by a schedule."""
+
+    def configure_optimizers_for_module(self, module_id, config=None):
+        named = dict(self.module[module_id].named_parameters())
+        for part, rate in (("pi", [[0, 1e-3], [400, 1e-4]]), ("vf", 2e-3)):
+            params = [tensor for name, tensor in named.items() if name.startswith(part)]
+            self.register_optimizer(
+                module_id=module_id,
+                optimizer_name=part,
+                optimizer=torch.optim.Adam(params),
+                params=params,
+                lr_or_lr_schedule=rate,
+            )
+
+
+class Momentum(PPOTorchLearner):
+    def configure_optimizers_for_module(self, module_id, config=None):
+        optimizer = torch.optim.SGD(self.get_parameters(), lr=0.01, momentum=0.9)
+        self.register_optimizer(optimizer=optimizer)
+
+
+class SameAdam(PPOTorchLearner):
+    """Adam as the config's own, of Torch."""
+
+    def configure_optimizers_for_module(self, module_id, config=None):
+        optimizer = torch.optim.Adam(self.get_parameters(), eps=config.adam_epsilon)
+        self.register_optimizer(optimizer=optimizer, lr_or_lr_schedule=config.lr)
+
+
+def test_adam_of_torch_learns_what_ours_does():
+    weights = []
+    for cls in (PPOTorchLearner, SameAdam):
+        with dense(learner_class=cls).build_algo() as algo:
+            for _ in range(3):
+                algo.train()
+            weights.append(algo.get_weights()["default_policy"])
+    for name, mine in weights[0].items():
+        assert np.allclose(weights[1][name], mine, rtol=1e-3, atol=1e-5), name
+
+
+@pytest.mark.parametrize("cls", [TwoOptimizers, Momentum])
+def test_a_restored_run_goes_on_with_its_optimizers(cls, tmp_path):
+    with dense(learner_class=cls).build_algo() as algo:
+        first = algo.train()["learners/default_policy"]
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        expected = outcome(algo, 2)
+        newest = algo.train()["learners/default_policy"]
+    if cls is TwoOptimizers:  # read at 0 and at 300 env steps
+        assert (first["pi_learning_rate"], newest["pi_learning_rate"]) == pytest.approx(
+            (1e-3, 3.25e-4)
+        )
+        assert newest["vf_learning_rate"] == pytest.approx(2e-3)
+    with Algorithm.from_checkpoint(path) as algo:
+        assert outcome(algo, 2) == expected
+
+
+def test_a_forgotten_optimizer_changes_the_run(tmp_path, monkeypatch):
+    with dense(learner_class=Momentum).build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        expected = outcome(algo, 1)
+    monkeypatch.setattr(TorchOptimizer, "set_state", lambda self, state: None)
+    with Algorithm.from_checkpoint(path) as algo:
+        assert outcome(algo, 1) != expected
+
+
+def test_an_update_that_fails_takes_back_what_optimizers_remember(monkeypatch):
+    with dense(learner_class=TwoOptimizers).build_algo() as algo:
+        before = encode(algo.get_state()["learner"])
+        steps = iter([False, True])
+        step = TorchOptimizer.step
+
+        def failing(self, num_env_steps):
+            step(self, num_env_steps)
+            if next(steps):
+                raise InterruptedError("between two optimisers")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TorchOptimizer, "step", failing)
+            with pytest.raises(InterruptedError):
+                algo.train()
+        assert encode(algo.get_state()["learner"]) == before
+        algo.train()
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda state: state["groups"].pop(),
+        lambda state: state["groups"][0].pop("lr"),
+        lambda state: state["groups"][0].update(lr="fast"),
+        lambda state: state["groups"][0].update(betas=[0.9]),
+        lambda state: state["state"]["0"].update(exp_avg=np.zeros(3)),
+        lambda state: state["state"]["0"].update(exp_avg=np.array(["a"])),
+        lambda state: state["state"].update({"99": {}}),
+        lambda state: state["state"].update({"x": {}}),
+        lambda state: state.update(state=[]),
+        lambda state: state.update(groups=None),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(forge):
+    with dense(learner_class=TwoOptimizers).build_algo() as algo:
+        algo.train()
+        part = algo.learner.parts["optimizer_pi"]
+        before, state = encode(part.get_state()), part.get_state()
+        forge(state)
+        with pytest.raises(ModuleError, match="optimiser 'pi' does not fit"):
+            part.set_state(state)
+        assert encode(part.get_state()) == before
+
+
+def test_parameters_of_others_are_refused():
+    class Foreign(PPOTorchLearner):
+        def configure_optimizers_for_module(self, module_id, config=None):
+            foreign = torch.nn.Linear(2, 2)
+            self.register_optimizer(optimizer=torch.optim.Adam(foreign.parameters()))
+
+    with pytest.raises(ConfigError, match="2 of its 2 parameters are none of DenseModule"):
+        dense(learner_class=Foreign).build_algo()
+
+
+def test_what_is_never_called_is_refused():
+    with pytest.raises(ConfigError, match=r"`postprocess_gradients`\. Override `apply_gradients"):
+        type("Mine", (PPOTorchLearner,), {"postprocess_gradients": lambda self, gradients: None})
+
+
+def test_build_is_called_once_on_a_complete_learner():
+    class Building(PPOTorchLearner):
+        def build(self):
+            super().build()
+            self.built = [*getattr(self, "built", ()), len(self.parts)]
+
+    with dense(learner_class=Building).build_algo() as algo:
+        assert algo.learner.built == [2]

@@ -345,7 +345,6 @@ def test_sacs_old_dict_of_learning_rates_is_understood():
         (lambda c: c.update_from_dict({"dataset_num_iters_per_learner": 1}), "recorded data"),
         (lambda c: c.framework(torch_compile_worker_dynamo_mode="x"), "NumPy"),
         (lambda c: c.env_runner_cls, "Env runners of your own"),
-        (lambda c: c.training(learner_class=int).validate(), "Learners of your own"),
     ],
 )
 def test_settings_of_rllib_that_are_not_offered_are_no_misspelt_ones(ask, advice):

@@ -118,13 +118,13 @@ def test_updates_raise_the_probability_of_good_actions(actions):
     [("batch", [40], True), ("minibatch", [20, 20], True), (None, [40], False)],
 )
 def test_advantages_have_mean_0_and_deviation_1_over(over, sizes, is_standard, monkeypatch):
-    seen, real = [], PPOLearner._loss
+    seen, real = [], PPOLearner.compute_loss
 
-    def spy(self, minibatch, targets, *others):
-        seen.append(targets.advantages)
-        return real(self, minibatch, targets, *others)
+    def spy(self, batch, *others):
+        seen.append(batch["advantages"])
+        return real(self, batch, *others)
 
-    monkeypatch.setattr(PPOLearner, "_loss", spy)
+    monkeypatch.setattr(PPOLearner, "compute_loss", spy)
     subject = learner(standardize_advantages=over, minibatch_size=sizes[0], num_epochs=1)
     train(subject, range(1))
     assert [len(advantages) for advantages in seen] == sizes

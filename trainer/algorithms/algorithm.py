@@ -610,7 +610,9 @@ class Algorithm(Checkpointable, abc.ABC):
             )
         id_ = self.module_specs.only_id if module_id is None else module_id
         read = cls.settings_class.from_config(config, module_id=id_, **settings)
-        return cls(settings=read, **self.learner_arguments(module_id))
+        learner = cls(settings=read, **self.learner_arguments(module_id))
+        learner.build()
+        return learner
 
     def learner_arguments(self, module_id: ModuleId | None = None) -> dict[str, Any]:
         """What every learner of a module is made with, besides its settings.

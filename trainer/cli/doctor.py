@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import platform
 import re
@@ -16,7 +15,7 @@ import numpy as np
 
 from trainer.algorithms.building import make_engine
 from trainer.algorithms.ppo import PPOConfig
-from trainer.blas import blas_functions
+from trainer.blas import blas_core
 from trainer.cli.output import print_json, print_text
 from trainer.nn import kernels
 from trainer.runtime.threads import blas_threads
@@ -63,11 +62,9 @@ def _blas() -> str:
     """What multiplies matrices, by instructions of which processor: that decides the last bits."""
     build = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     told = [f"{build.get('name', 'unknown')} {build.get('version', '')}"]
-    if found := blas_functions("openblas_get_corename"):
-        (corename,) = found.functions
-        corename.restype = ctypes.c_char_p
+    if core := blas_core():
         pinned = " by OPENBLAS_CORETYPE" if os.environ.get("OPENBLAS_CORETYPE") else ""
-        told.append(f"for {corename().decode()}{pinned}")
+        told.append(f"for {core}{pinned}")
     threads = blas_threads()
     told.append(f"{threads} threads" if threads else "whose threads are not ours to limit")
     return ", ".join(told)

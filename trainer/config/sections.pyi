@@ -425,6 +425,7 @@ class DebuggingSection(ConfigValues):
 
 
 class TrainingSection(ConfigValues):
+    learner_class: Setting[type[Any] | None]
     gamma: Setting[float]
     lr: Setting[float | list[list[float]]]
     grad_clip: Setting[float | None]
@@ -439,6 +440,7 @@ class TrainingSection(ConfigValues):
     def training(
         self,
         *,
+        learner_class: type[Any] | None | ToBeDrawn = None,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 0.001,
         grad_clip: float | None | ToBeDrawn = None,
@@ -460,6 +462,8 @@ class TrainingSection(ConfigValues):
         """Say how the algorithm learns; algorithms add their own arguments.
 
         Args:
+            learner_class: how updates are made: a class derived from the algorithm's own learner, such
+                as `PPOLearner`; see docs/own-loss.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
@@ -473,8 +477,8 @@ class TrainingSection(ConfigValues):
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
             sample_ahead: let env runners play the next sample, with the weights of now, while this one
                 is learnt from (PPO). Every sample but the first lacks one update, as a rule.
-            learner_config_dict: your own data, which nothing here reads: your callbacks find it in
-                `algorithm.config`.
+            learner_config_dict: your own data, which nothing here reads: callbacks find it in
+                `algorithm.config`, a learner of yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.

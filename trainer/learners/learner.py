@@ -32,6 +32,7 @@ from trainer.learners.columns import (
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
+from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.own_attributes import OwnAttributes
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.runtime.engine import beat
@@ -202,6 +203,13 @@ class Learner(Checkpointable):
         """Whose learner it is."""
         return self.settings.module_id
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, OLD_NAMES.learner_overrides)
+
+    def build(self) -> None:
+        """For subclasses: called once, by the algorithm, when the learner is complete."""
+
     def before_gradient_based_update(self, *, timesteps: Mapping[str, int]) -> None:
         """For subclasses: called before each update.
 
@@ -271,17 +279,19 @@ class Learner(Checkpointable):
         super().check_state(state)
         if OWN in state:
             with naming_component(OWN):
-                # What a subclass keeps besides numbers may grow: its keys are all that is known.
-                shapes = {
-                    name: ANY_NUMBER if type(value) in (int, float) else anything()
-                    for name, value in self.extra_state().items()
-                }
-                of_ours, of_users = _parted(state[OWN])
-                check_shape(of_ours, fields({"num_updates": COUNT, **shapes}))
-                if self._attributes.are_saved:
-                    self._attributes.check_state(of_users.get(_ATTRIBUTES, {}))
-                    if _LOGGED in of_users:
-                        self.metrics.check_state(of_users[_LOGGED])
+                self._check_shape_of_own(state[OWN])
+
+    def _check_shape_of_own(self, state: State) -> None:
+        # What a subclass keeps besides numbers may grow: its keys are all that is known.
+        shapes = {
+            name: ANY_NUMBER if type(value) in (int, float) else anything()
+            for name, value in self.extra_state().items()
+        }
+        of_ours, of_users = self._parted(state)
+        check_shape(of_ours, fields({"num_updates": COUNT, **shapes}))
+        self._attributes.check_state(of_users.get(_ATTRIBUTES, {}))
+        if _LOGGED in of_users:
+            self.metrics.check_state(of_users[_LOGGED])
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave; if it does not fit, nothing is changed.
@@ -299,12 +309,18 @@ class Learner(Checkpointable):
                 with naming_component(name):
                     part.set_state(state[name])
         if OWN in state:
-            own, of_users = _parted(state[OWN])
+            own, of_users = self._parted(state[OWN])
             self.num_updates = int(own.pop("num_updates"))
             self.set_extra_state(own)
             self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))
             if _LOGGED in of_users:
                 self.metrics.set_state(of_users[_LOGGED])
+
+    def _parted(self, own: State) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The component `OWN` in two: what is ours, and what there is of a class of the user's."""
+        names = _OF_USERS if self._attributes.are_saved else ()
+        of_users: dict[str, Any] = {name: own[name] for name in names if name in own}
+        return {name: value for name, value in own.items() if name not in of_users}, of_users
 
     def mark(self) -> Undo:
         """What gives it the state of now back."""
@@ -319,9 +335,7 @@ class Learner(Checkpointable):
             )
 
     def _check_own(self, state: State) -> None:
-        expected, given = {"num_updates", *self.extra_state()}, set(state)
-        if self._attributes.are_saved:
-            given.difference_update(_OF_USERS)
+        expected, given = {"num_updates", *self.extra_state()}, set(self._parted(state)[0])
         if given != expected:
             raise ModuleError(
                 f"The component `{OWN}` holds {sorted(given)}, but {type(self).__name__} needs "
@@ -347,12 +361,6 @@ class Learner(Checkpointable):
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
         del state
-
-
-def _parted(own: State) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The component `OWN` in two: what is ours, and what there is of a class of the user's."""
-    of_users: dict[str, Any] = {name: own[name] for name in _OF_USERS if name in own}
-    return {name: value for name, value in own.items() if name not in of_users}, of_users
 
 
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:
@@ -816,6 +824,7 @@ def _rebuild(
 ) -> Learner:
     """A learner with the given state (used by copy and pickle)."""
     learner = learner_class(**arguments)
+    learner.build()
     learner.set_state(state)
     learner.normalize_with(normalization)
     return learner

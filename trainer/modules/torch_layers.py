@@ -598,6 +598,11 @@ class TorchLayers:
             if mirror is not None:
                 mirror.return_gradients()
 
+    def lend_gradients(self) -> None:
+        """See `TorchRLModule.lend_gradients`; also where another device has computed them."""
+        for tensor, gradient, _ in self._parts:
+            tensor.grad = gradient if tensor.requires_grad else None
+
     def fixed(self) -> AbstractContextManager[None]:
         return fixed_torch(self.torch)
 

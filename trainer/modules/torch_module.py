@@ -292,6 +292,10 @@ class TorchRLModule(RLModule):
             raise self.acting_only_error()
         return self._torch_layers.learn_from_loss(self.checked_rows(batch), batch, loss_of)
 
+    def lend_gradients(self) -> None:
+        """Gives each parameter its part of `self.gradients` as `.grad`, for optimisers of Torch."""
+        self._torch_layers.lend_gradients()
+
     def get_train_action_dist_cls(self) -> TorchPolicies:
         """What makes π of a forward pass of learning: `.from_logits(fwd_out["…_inputs"])`."""
         return TorchPolicies(self.action_distribution)

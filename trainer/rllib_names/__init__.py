@@ -144,6 +144,7 @@ def _fill_tables() -> None:
     tables.idle_replay_arguments.update(config.IDLE_REPLAY_ARGUMENTS)
     tables.refused_explorations.update(config.REFUSED_EXPLORATIONS)
     tables.algorithm_overrides.update(algorithm.ALGORITHM_OVERRIDES)
+    tables.learner_overrides.update(algorithm.LEARNER_OVERRIDES)
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)

@@ -274,6 +274,31 @@ ALGORITHM_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Methods of RLlib's algorithms that are never called here, with what to write instead."""
 
+_GRADIENTS: Final = (
+    "Override `apply_gradients(self, *, loss, lr, batch)`: change `self.module.gradients`, and "
+    "call `super().apply_gradients(...)`."
+)
+_ONE_MODULE: Final = "Override `compute_loss_for_module`: a learner here learns one module."
+_UPDATE: Final = "Override `learn`, or `before_gradient_based_update` and `after_...`."
+
+LEARNER_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "compute_losses": _ONE_MODULE,
+        "compute_gradients": _GRADIENTS,
+        "postprocess_gradients": _GRADIENTS,
+        "postprocess_gradients_for_module": _GRADIENTS,
+        "configure_optimizers": "Override `configure_optimizers_for_module`.",
+        "update_from_batch": _UPDATE,
+        "update_from_episodes": _UPDATE,
+        "_update": _UPDATE,
+        "_update_from_batch_or_episodes": _UPDATE,
+        "add_module": "Use the algorithm's `add_module`.",
+        "remove_module": "Use the algorithm's `remove_module`.",
+        "filter_param_dict_for_optimizer": "Override `configure_optimizers_for_module`.",
+    }
+)
+"""Methods of RLlib's learners that are never called here, with what to write instead."""
+
 _POLICY_GRADIENT: Final = "PPO"
 _CONTINUOUS: Final = "SAC"
 _VALUES: Final = "DQN"

@@ -32,6 +32,7 @@ class DQNTrainingSection(ConfigValues):
         tau: float | ToBeDrawn = 1.0,
         target_network_update_freq: int | ToBeDrawn = 500,
         store_buffer_in_checkpoints: bool | ToBeDrawn = True,
+        learner_class: type[Any] | None | ToBeDrawn = None,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 0.0005,
         grad_clip: float | None | ToBeDrawn = 40.0,
@@ -75,6 +76,8 @@ class DQNTrainingSection(ConfigValues):
             target_network_update_freq: so many env steps after the last time; 0 after every update.
             store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
                 restored run fills a new one before it learns on. RLlib's default.
+            learner_class: how updates are made: a class derived from the algorithm's own learner, such
+                as `PPOLearner`; see docs/own-loss.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
@@ -88,8 +91,8 @@ class DQNTrainingSection(ConfigValues):
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
             sample_ahead: let env runners play the next sample, with the weights of now, while this one
                 is learnt from (PPO). Every sample but the first lacks one update, as a rule.
-            learner_config_dict: your own data, which nothing here reads: your callbacks find it in
-                `algorithm.config`.
+            learner_config_dict: your own data, which nothing here reads: callbacks find it in
+                `algorithm.config`, a learner of yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.

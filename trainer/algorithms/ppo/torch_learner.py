@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from numpy.random import Generator
 
 from trainer.algorithms.ppo.loss import PPOCoefficients
 from trainer.algorithms.ppo.ppo import NORM, PPOLearner
@@ -16,7 +18,10 @@ from trainer.episodes.episode_columns import (
     VF_PREDS,
 )
 from trainer.errors import ConfigError
+from trainer.learners import Columns, TrainBatchEvent
+from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import RLModule, TorchRLModule
+from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
 
 
@@ -34,9 +39,10 @@ class PPOTorchLearner(PPOLearner):
 
         config.training(learner_class=MyLearner, learner_config_dict={"decay": 1e-3})
 
-    The network has to be a `TorchRLModule`. Clipping, Adam and schedules are those of the config;
-    minibatches, advantages and targets those of `PPOLearner`. The same loss as PPO's gives the same
-    numbers up to the last bits.
+    The network has to be a `TorchRLModule`. Clipping, Adam and schedules are those of the config,
+    unless there are optimisers of one's own (`configure_optimizers_for_module`); minibatches,
+    advantages and targets are those of `PPOLearner`. The same loss as PPO's gives the same numbers
+    up to the last bits.
 
     Attributes:
         coefficients: the weights of the loss's parts in this update.
@@ -45,6 +51,8 @@ class PPOTorchLearner(PPOLearner):
     module: TorchRLModule
     coefficients: PPOCoefficients
     _parts: dict[str, float]
+    _optimizers: dict[str, TorchOptimizer]
+    _num_env_steps: int
 
     def __init__(self, **arguments: Any) -> None:
         """See `PPOLearner`.
@@ -61,7 +69,81 @@ class PPOTorchLearner(PPOLearner):
                 "RLModuleSpec(module_class=…)) with a class derived from TorchRLModule; or derive "
                 "the learner from PPOLearner, whose `compute_loss` works on arrays."
             )
-        self._parts = {}
+        self._parts, self._optimizers, self._num_env_steps = {}, {}, 0
+        self.configure_optimizers_for_module(module_id=self.module_id, config=self.config)
+
+    def configure_optimizers_for_module(self, module_id: ModuleId, config: Any = None) -> None:
+        """For subclasses: registers optimisers of Torch; without, Adam moves all parameters.
+
+        Args:
+            module_id: whose optimisers.
+            config: its settings.
+        """
+
+    def register_optimizer(
+        self,
+        *,
+        module_id: ModuleId | None = None,
+        optimizer_name: str = "default_optimizer",
+        optimizer: Any,
+        params: Sequence[Any] | None = None,
+        lr_or_lr_schedule: ScheduleSetting | None = None,
+    ) -> None:
+        """Lets an optimiser of Torch move the parameters that it was made with.
+
+        Called from `configure_optimizers_for_module`. Parameters that no optimiser has stay as they
+        are. Gradients are clipped before as the config says.
+
+        Args:
+            module_id: this learner's; as RLlib asks for it.
+            optimizer_name: its component is `optimizer_{name}`, its rate `{name}_learning_rate`.
+            optimizer: a `torch.optim.Optimizer` over parameters of the network.
+            params: those of the optimiser; as RLlib asks for them.
+            lr_or_lr_schedule: its learning rate, or a schedule of it by env steps; None leaves that
+                which it was made with.
+
+        Raises:
+            ConfigError: the name is taken, or a parameter is none of the network's.
+        """
+        del module_id, params
+        own = {id(tensor) for tensor in self.module.parameters()}
+        given = [one for group in optimizer.param_groups for one in group["params"]]
+        foreign = sum(id(one) not in own for one in given)
+        if optimizer_name in self._optimizers or foreign:
+            problem = (
+                f"{foreign} of its {len(given)} parameters are none of {type(self.module).__name__}"
+                if foreign
+                else "there is one of this name already"
+            )
+            raise ConfigError(
+                f"register_optimizer(optimizer_name={optimizer_name!r}) of {type(self).__name__}: "
+                f"{problem}. Make it from `self.get_parameters()`, under a name of its own."
+            )
+        made = TorchOptimizer(optimizer, lr=lr_or_lr_schedule, name=optimizer_name)
+        self._optimizers[optimizer_name] = made
+        self.parts[f"optimizer_{optimizer_name}"] = made
+
+    def learn(
+        self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
+    ) -> dict[str, Any]:
+        """One update; see `EpisodeLearner.learn`."""
+        self._num_env_steps = num_env_steps
+        metrics = super().learn(columns, rng=rng, num_env_steps=num_env_steps, event=event)
+        if self._optimizers:
+            del metrics["default_optimizer_learning_rate"]
+        return metrics | {f"{name}_learning_rate": one.lr for name, one in self._optimizers.items()}
+
+    def apply_gradients(self, *, loss: float, lr: float | Array, batch: Mapping[str, Any]) -> float:
+        """Clips the gradients and makes one step of each optimiser; see `Learner`."""
+        if not self._optimizers:
+            return super().apply_gradients(loss=loss, lr=lr, batch=batch)
+        norm = self.clipping.global_norm()
+        self.note_applied(loss, norm, batch)
+        self.clipping.clip(global_norm=norm)
+        self.module.lend_gradients()
+        for optimizer in self._optimizers.values():
+            optimizer.step(self._num_env_steps)
+        return norm
 
     def compute_loss_for_module(
         self,

@@ -33,6 +33,7 @@ class PPOTrainingSection(ConfigValues):
         entropy_coeff: float | list[list[float]] | ToBeDrawn = 0.0,
         clip_param: float | list[list[float]] | ToBeDrawn = 0.3,
         vf_clip_param: float | None | ToBeDrawn = 10.0,
+        learner_class: type[Any] | None | ToBeDrawn = None,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 5e-05,
         grad_clip: float | None | ToBeDrawn = None,
@@ -70,6 +71,8 @@ class PPOTrainingSection(ConfigValues):
             clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε]; a number > 0, or a
                 schedule as of `entropy_coeff`.
             vf_clip_param: bound of the squared value error; None and infinity do not clip.
+            learner_class: how updates are made: a class derived from the algorithm's own learner, such
+                as `PPOLearner`; see docs/own-loss.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
@@ -83,8 +86,8 @@ class PPOTrainingSection(ConfigValues):
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
             sample_ahead: let env runners play the next sample, with the weights of now, while this one
                 is learnt from (PPO). Every sample but the first lacks one update, as a rule.
-            learner_config_dict: your own data, which nothing here reads: your callbacks find it in
-                `algorithm.config`.
+            learner_config_dict: your own data, which nothing here reads: callbacks find it in
+                `algorithm.config`, a learner of yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
