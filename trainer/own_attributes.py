@@ -7,10 +7,10 @@ a checkpoint would be another one. So what is plain data is saved, and what is n
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from callbacks.callback import plain_attributes, restore_attributes
+from callbacks.callback import attribute_names, plain_attributes, restore_attributes
 from callbacks.chain import LeftOut
 from checkpoints import Checkpointable, CheckpointMismatchError, check_shape
 from trainer.types import State
@@ -25,7 +25,8 @@ class OwnAttributes:
     A class that says itself what its state is has none here.
 
     Attributes:
-        are_saved: whether there may be some.
+        is_derived: whether its class is one of the user's.
+        are_saved: whether its attributes are saved here.
     """
 
     def __init__(
@@ -43,7 +44,8 @@ class OwnAttributes:
         theirs = set(cls.__mro__).difference(ours.__mro__)
         own_ways = {*ways, *_OWN_WAYS}
         has_own_way = any(not own_ways.isdisjoint(vars(one)) for one in theirs)
-        self.are_saved = bool(theirs) and not has_own_way
+        self.is_derived = bool(theirs)
+        self.are_saved = self.is_derived and not has_own_way
         declared = [inspect.get_annotations(one) for one in ours.__mro__]
         self._of_ours = frozenset(dir(ours)).union(*declared)
         self._ways, self._left_out = " and ".join(ways), LeftOut()
@@ -60,12 +62,33 @@ class OwnAttributes:
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
         check_shape(state, dict_of(anything()))
+        if wrong := sorted(name for name in state if not self._may_be_set(name)):
+            raise CheckpointMismatchError(
+                f"The state gives {type(self._owner).__name__} the attributes {wrong}, which are "
+                "methods or properties of its class, or no names at all. Nothing was changed. Give "
+                "what get_state() returned."
+            )
         if taken := sorted(self._of_ours.intersection(state)):
             raise CheckpointMismatchError(
                 f"The state gives attributes to a {type(self._owner).__name__} that belong to "
                 f"the class that it is derived from: {', '.join(taken)}. Nothing was changed. Give "
                 "what get_state() returned."
             )
+
+    def _may_be_set(self, name: str) -> bool:
+        found = inspect.getattr_static(type(self._owner), name, None)
+        is_code = callable(found) or isinstance(found, property | classmethod | staticmethod)
+        return name.isidentifier() and (not is_code or name in self._of_ours)
+
+    def names(self) -> frozenset[str]:
+        """Those that there are now, plain data or not."""
+        return frozenset(attribute_names(self._owner, besides=self._of_ours))
+
+    def remove_all_but(self, names: Collection[str]) -> None:
+        """Deletes those that have come since; a class that says itself what it is keeps them."""
+        if self.are_saved:
+            for name in self.names().difference(names):
+                delattr(self._owner, name)
 
     def set_state(self, state: State) -> None:
         """Sets the attributes; those that the state does not name stay."""

@@ -1,18 +1,20 @@
 """Learners of users: `learner_class`, losses on arrays, events around updates, what is state."""
 
+import copy
 import logging
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from checkpoints import encode
+from checkpoints import CheckpointError, encode
 from tests.small_runs import killing, learnt, small_ppo
 from trainer import (
     Algorithm,
     ConfigError,
     DQNConfig,
     DQNLearner,
+    ModuleError,
     PGConfig,
     PGLearner,
     PPOConfig,
@@ -22,10 +24,16 @@ from trainer import (
 )
 from trainer.learners import EpisodeLearner, Learner, ReplayLearner
 from trainer.testing.envs import CountdownEnv
+from trainer.testing.multi_agent_envs import MultiAgentCartPole
 
 
 class Unchanged(PPOLearner):
     """Adds nothing."""
+
+
+def two_policies():
+    made = small_ppo().environment(MultiAgentCartPole, env_config={"num_agents": 2})
+    return made.multi_agent(policies={"a", "b"}, policy_mapping_fn={0: "a", 1: "b"})
 
 
 class Bounded(PPOLearner):
@@ -187,12 +195,142 @@ def test_an_update_that_fails_takes_back_what_the_learner_has_counted():
         assert learnt(algo) == learnt(undisturbed)
 
 
-def test_a_state_cannot_replace_what_is_ours():
+FORGED = {
+    "what is ours": lambda own: own["attributes"].update(num_updates=7),
+    "a method": lambda own: own["attributes"].update(compute_loss=7),
+    "a method of the class": lambda own: own["attributes"].update(helper=7),
+    "a property": lambda own: own["attributes"].update(size=7),
+    "no name": lambda own: own["attributes"].update({"a b": 7}),
+    "no dict": lambda own: own.update(attributes=5),
+    "no log": lambda own: own.update(metrics={}),
+    "no number": lambda own: own.update(kl_coeff="x"),
+    "unknown": lambda own: own.update(more=1),
+}
+
+
+class Described(Bounded):
+    @property
+    def size(self):
+        return 3
+
+    def helper(self):
+        return 4
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_state_changes_nothing(name):
+    with bounded().training(learner_class=Described).build_algo() as algo:
+        algo.train()
+        before, state = encode(algo.get_state()["learner"]), algo.get_state()
+        FORGED[name](state["learner"]["learner"])
+        state["learner"]["rl_module"] = {
+            name: array + 1 for name, array in state["learner"]["rl_module"].items()
+        }
+        for take in (algo.learner.set_state, lambda learner: algo.set_state({"learner": learner})):
+            with pytest.raises((ModuleError, CheckpointError)):
+                take(state["learner"])
+            assert encode(algo.get_state()["learner"]) == before
+
+
+@pytest.mark.parametrize("own", [5, [], None])
+def test_what_is_no_state_is_told(own):
     with bounded().build_algo() as algo:
-        state = algo.get_state()
-        state["learner"]["learner"]["attributes"]["num_updates"] = 7
-        with pytest.raises(Exception, match="num_updates"):
-            algo.set_state(state)
+        state = algo.get_state()["learner"]
+        state["learner"] = own
+        with pytest.raises(CheckpointError, match="learner"):
+            algo.set_state({"learner": state})
+
+
+def test_an_attribute_that_a_failed_update_has_made_is_gone():
+    class Late(PPOLearner):
+        fails = True
+
+        def compute_loss(self, *given):
+            self.count = getattr(self, "count", 0) + 1
+            return super().compute_loss(*given)
+
+        def after_gradient_based_update(self, *, timesteps):
+            if type(self).fails:
+                raise InterruptedError("at the end of the first update")
+
+    with small_ppo(learner_class=Late).build_algo() as algo:
+        with pytest.raises(InterruptedError):
+            algo.train()
+        assert not hasattr(algo.learner, "count")
+        Late.fails = False
+        algo.train()
+        assert algo.learner.count == 2
+
+
+# ---- what is logged
+
+
+class Logging(PPOLearner):
+    def after_gradient_based_update(self, *, timesteps):
+        self.metrics.log_value("mine", 3.0, window=1)
+        self.metrics.log_value((self.module_id, "total_loss"), -1.0, window=1)
+        self.metrics.log_value("num_module_steps_trained", -5, reduce="sum")
+
+
+class SayingItself(Logging):
+    def extra_state(self):
+        return {**super().extra_state(), "more": 1}
+
+    def set_extra_state(self, state):
+        super().set_extra_state(state)
+
+
+@pytest.mark.parametrize("cls", [Logging, SayingItself])
+def test_a_log_is_shown_and_replaces_nothing_of_ours(cls, caplog):
+    with small_ppo(learner_class=cls).build_algo() as algo:
+        result = algo.train()
+    shown = result["learners/default_policy"]
+    assert shown["mine"] == 3.0
+    assert shown["total_loss"] > 0.0
+    assert shown["num_module_steps_trained"] == 60
+    assert any("total_loss" in text for text in caplog.messages), "it is told"
+
+
+@pytest.mark.parametrize("made", ["a stretch", "rounds", "a runner"])
+def test_a_log_counts_every_update_from_replay(made):
+    class Counting(DQNLearner):
+        def after_gradient_based_update(self, *, timesteps):
+            self.metrics.log_value("count", 1, reduce="sum", clear_on_reduce=True)
+
+    config = small_of("DQN").training(learner_class=Counting)
+    if made == "rounds":
+        config.callbacks(on_sample_end=lambda **_: None)
+    if made == "a runner":
+        config.env_runners(num_env_runners=1)
+    with config.build_algo() as algo:
+        for _ in range(2):
+            before = algo.learner.num_updates
+            result = algo.train()
+            made_updates = algo.learner.num_updates - before
+            assert result["learners/default_policy/count"] == made_updates > 10
+
+
+def test_a_module_may_have_a_class_of_its_own():
+    made = two_policies().rl_module(
+        algorithm_config_overrides_per_module={"b": {"learner_class": Logging}}
+    )
+    with made.build_algo() as algo:
+        result = algo.train()
+        assert {id_: type(each) for id_, each in algo.learners.items()} == {
+            "a": PPOLearner,
+            "b": Logging,
+        }
+        assert result["learners/b/mine"] == 3.0
+        assert "mine" not in result["learners/a"]
+
+
+def test_a_copy_goes_on_alone():
+    with bounded().build_algo() as algo:
+        algo.train()
+        twin = copy.deepcopy(algo.learner)
+        assert encode(twin.get_state()) == encode(algo.learner.get_state())
+        algo.train()
+        assert twin.num_steps < algo.learner.num_steps
 
 
 @pytest.mark.parametrize("algorithm", LEARNERS)
@@ -261,6 +399,22 @@ def test_killed_and_spread_runs_give_the_same_bytes(tmp_path):
 # ---- wrong classes
 
 
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        (PPOLearner, "compute_loss_for_module"),
+        (PPOLearner, "configure_optimizers_for_module"),
+        (PGLearner, "compute_loss_for_module"),
+        (DQNLearner, "compute_loss"),
+        (SACLearner, "compute_loss_for_module"),
+        (DQNLearner, "postprocess_gradients_for_module"),
+    ],
+)
+def test_what_would_never_be_called_is_refused(base, name):
+    with pytest.raises(ConfigError, match=f"Mine overrides what nothing here calls: `{name}`"):
+        type("Mine", (base,), {name: lambda self: None})
+
+
 def test_a_class_of_another_algorithm_is_refused():
     with pytest.raises(ConfigError, match="PPO learns by a PPOLearner, and this class is not"):
         small_ppo(learner_class=DQNLearner).build_algo()
@@ -269,3 +423,5 @@ def test_a_class_of_another_algorithm_is_refused():
 def test_what_is_no_class_is_a_problem_of_the_config():
     with pytest.raises(ConfigError, match="learner_class"):
         PPOConfig().training(learner_class="Bounded").validate()
+    with pytest.raises(ConfigError, match="learner_class"):
+        PPOConfig().training(learner_class=int).validate()

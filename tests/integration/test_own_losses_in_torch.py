@@ -23,7 +23,7 @@ from trainer import (
 )
 from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import distribution_for
-from trainer.modules.torch_distributions import TorchPolicies
+from trainer.modules.torch_distributions import TorchCategorical, TorchPolicies
 from trainer.testing.envs import TargetEnv
 
 SPACES = {
@@ -55,7 +55,7 @@ class Rewritten(PPOTorchLearner):
         errors = (fwd_out["vf_preds"] - batch["value_targets"]) ** 2
         values = torch.clamp(errors, 0, config.vf_clip_param)
         kl = before.kl(now).mean()
-        self.note_parts(mean_kl_loss=kl)
+        self.note_terms(mean_kl_loss=kl)
         entropy = config.entropy_coeff * now.entropy()
         return (config.vf_loss_coeff * values - surrogate - entropy).mean() + self.kl_coeff * kl
 
@@ -146,7 +146,7 @@ def test_gradients_go_through_every_part_of_a_policy(name):
     distribution, rng = distribution_for(SPACES[name]), np.random.default_rng(0)
     policies, count = TorchPolicies(distribution), 5
     numbers = [0.3 * rng.normal(size=(count, distribution.num_inputs)) for _ in range(2)]
-    inputs, others = (torch.tensor(each, requires_grad=True) for each in numbers)
+    inputs, others = torch.tensor(numbers[0], requires_grad=True), torch.tensor(numbers[1])
     actions = distribution.deterministic(numbers[1])
     weights = torch.tensor(rng.normal(size=count))
 
@@ -324,40 +324,213 @@ def test_an_update_that_fails_takes_back_what_optimizers_remember(monkeypatch):
         algo.train()
 
 
-@pytest.mark.parametrize(
-    "forge",
-    [
-        lambda state: state["groups"].pop(),
-        lambda state: state["groups"][0].pop("lr"),
-        lambda state: state["groups"][0].update(lr="fast"),
-        lambda state: state["groups"][0].update(betas=[0.9]),
-        lambda state: state["state"]["0"].update(exp_avg=np.zeros(3)),
-        lambda state: state["state"]["0"].update(exp_avg=np.array(["a"])),
-        lambda state: state["state"].update({"99": {}}),
-        lambda state: state["state"].update({"x": {}}),
-        lambda state: state.update(state=[]),
-        lambda state: state.update(groups=None),
-    ],
-)
-def test_a_state_that_does_not_fit_changes_nothing(forge):
+FORGED = {
+    "no groups": lambda state: state.update(param_groups=None),
+    "a group less": lambda state: state["param_groups"].pop(),
+    "an option less": lambda state: state["param_groups"][0].pop("lr"),
+    "an option more": lambda state: state["param_groups"][0].update(more=1),
+    "another kind": lambda state: state["param_groups"][0].update(lr="fast"),
+    "not finite": lambda state: state["param_groups"][0].update(eps=float("nan")),
+    "a shorter tuple": lambda state: state["param_groups"][0].update(betas=[0.9]),
+    "another switch": lambda state: state["param_groups"][0].update(amsgrad=True),
+    "an array as option": lambda state: state["param_groups"][0].update(weight_decay=np.zeros(7)),
+    "a dict as option": lambda state: state["param_groups"][0].update(fused={"a": 1}),
+    "another shape": lambda state: state["state"]["0"].update(exp_avg=np.zeros(3, np.float32)),
+    "another dtype": lambda state: state["state"]["0"].update(exp_avg=np.array(["a"])),
+    "none": lambda state: state["state"]["0"].update(exp_avg=None),
+    "a step per number": lambda state: state["state"]["0"].update(
+        step=np.zeros_like(state["state"]["0"]["exp_avg"])
+    ),
+    "a memory less": lambda state: state["state"]["0"].pop("exp_avg_sq"),
+    "a parameter more": lambda state: state["state"].update({"99": {}}),
+    "a parameter twice": lambda state: state["state"].update({"00": state["state"]["0"]}),
+    "no number": lambda state: state["state"].update({"x": {}}),
+    "a number as key": lambda state: state["state"].update({5: {}}),
+    "no dict of parameters": lambda state: state.update(state=[]),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_state_that_does_not_fit_changes_nothing(name):
     with dense(learner_class=TwoOptimizers).build_algo() as algo:
         algo.train()
         part = algo.learner.parts["optimizer_pi"]
         before, state = encode(part.get_state()), part.get_state()
-        forge(state)
+        FORGED[name](state)
         with pytest.raises(ModuleError, match="optimiser 'pi' does not fit"):
             part.set_state(state)
         assert encode(part.get_state()) == before
+        algo.train()
 
 
-def test_parameters_of_others_are_refused():
-    class Foreign(PPOTorchLearner):
+@pytest.mark.parametrize("state", [[], 5, None])
+def test_what_is_no_state_is_refused(state):
+    with dense(learner_class=Momentum).build_algo() as algo:
+        part = algo.learner.parts["optimizer_default_optimizer"]
+        with pytest.raises(ModuleError, match="does not fit"):
+            part.set_state(state)
+
+
+KINDS = sorted(
+    name
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    and name not in ("Optimizer", "LBFGS", "SparseAdam", "Muon")  # of sparse, or of matrices only
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_optimiser_of_torch_goes_on_and_back(kind):
+    tensors = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
+
+    def made(of):
+        return TorchOptimizer(getattr(torch.optim, kind)(of, lr=0.1), lr=None, name="it")
+
+    def stepped(optimizer, of, number):
+        for one in of:
+            one.grad = torch.full_like(one, float(number))
+        optimizer.step(0)
+
+    first = made(tensors)
+    fresh = first.get_state()
+    stepped(first, tensors, 1)
+    copies = [torch.nn.Parameter(one.detach().clone()) for one in tensors]
+    second = made(copies)
+    second.set_state(first.get_state())
+    assert encode(second.get_state()) == encode(first.get_state())
+    undo, kept = second.mark(), [one.detach().clone() for one in copies]
+    stepped(second, copies, 5)
+    with torch.no_grad():
+        for one, before in zip(copies, kept, strict=True):
+            one.copy_(before)
+    undo()
+    stepped(first, tensors, 2)
+    stepped(second, copies, 2)
+    assert all(map(torch.equal, tensors, copies))
+    second.set_state(fresh)
+    assert encode(second.get_state()) == encode(fresh)
+
+
+def test_an_update_that_fails_takes_back_options_that_came_in_it():
+    class Scheduled(Momentum):
+        fails = True
+
+        def after_gradient_based_update(self, *, timesteps):
+            (group,) = self.parts["optimizer_default_optimizer"]._optimizer.param_groups
+            group["initial_lr"] = 0.01  # as schedulers of Torch do
+            group["lr"] *= 0.5
+            if type(self).fails:
+                raise InterruptedError("after the first update")
+
+    with dense(learner_class=Scheduled).build_algo() as algo:
+        before = encode(algo.get_state()["learner"])
+        with pytest.raises(InterruptedError):
+            algo.train()
+        assert encode(algo.get_state()["learner"]) == before
+        Scheduled.fails = False
+        algo.train()
+
+
+def registering(**wrong):
+    class Registering(PPOTorchLearner):
         def configure_optimizers_for_module(self, module_id, config=None):
-            foreign = torch.nn.Linear(2, 2)
-            self.register_optimizer(optimizer=torch.optim.Adam(foreign.parameters()))
+            own = self.get_parameters()
+            given = {"optimizer": torch.optim.Adam(own), **wrong}
+            if callable(given["optimizer"]):
+                given["optimizer"] = given["optimizer"](own)
+            self.register_optimizer(**given)
+            if wrong.get("optimizer_name") == "twice":
+                self.register_optimizer(**given)
 
-    with pytest.raises(ConfigError, match="2 of its 2 parameters are none of DenseModule"):
-        dense(learner_class=Foreign).build_algo()
+    return Registering
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"optimizer": torch.optim.Adam(torch.nn.Linear(2, 2).parameters())}, "2 of its 2 param"),
+        ({"optimizer_name": "twice"}, "its name is taken.*have another optimiser"),
+        ({"optimizer_name": "../x"}, "is no name"),
+        ({"module_id": "nobody"}, "module_id='nobody', but it learns 'default_policy'"),
+        ({"params": []}, "`params` are not those"),
+        ({"optimizer": "adam"}, "is a str; expected a torch.optim.Optimizer"),
+        ({"optimizer": torch.optim.LBFGS}, "a closure"),
+        (
+            {
+                "optimizer": lambda own: torch.optim.Adam(
+                    [{"params": own[:1], "lr": 0.1}, {"params": own[1:], "lr": 0.2}]
+                ),
+                "lr_or_lr_schedule": 0.3,
+            },
+            r"its groups have the rates \[0.1, 0.2\]",
+        ),
+    ],
+)
+def test_optimisers_that_cannot_be_are_refused(wrong, told):
+    with pytest.raises(ConfigError, match=told):
+        dense(learner_class=registering(**wrong)).build_algo()
+
+
+def test_tensors_that_nothing_moves_are_told(caplog):
+    made = dense(learner_class=registering(optimizer=lambda own: torch.optim.Adam(own[:1])))
+    with made.build_algo():
+        pass
+    (message,) = [text for text in caplog.messages if "move 1 of the 8 tensors" in text]
+    assert "the others stay" in message
+
+
+class Tempered(TorchCategorical):
+    def __init__(self, logits=None, probs=None):
+        super().__init__(logits / 2.0, probs)
+
+
+class Naming(DenseModule):
+    """Names the class of its distributions by methods of every kind."""
+
+    @staticmethod
+    def get_inference_action_dist_cls():
+        return Tempered
+
+    @classmethod
+    def get_exploration_action_dist_cls(cls):
+        return Tempered
+
+    def get_train_action_dist_cls(self):
+        return Tempered
+
+
+def test_a_network_that_names_its_distributions_learns_the_same():
+    results = []
+    for cls in (None, PPOTorchLearner):
+        made = dense().rl_module(rl_module_spec=RLModuleSpec(module_class=Naming))
+        with made.training(learner_class=cls).build_algo() as algo:
+            results.append(algo.train()["learners/default_policy"])
+    for name in ("total_loss", "mean_kl_loss"):
+        assert results[1][name] == pytest.approx(results[0][name], rel=1e-5)
+
+
+def test_a_divergence_whose_gradient_would_be_lost_is_refused():
+    policies = TorchPolicies(distribution_for(SPACES["discrete"]))
+    now = policies.from_logits(torch.zeros(2, 4, requires_grad=True))
+    with pytest.raises(ModuleError, match="gradients go to the inputs of the second policy only"):
+        now.kl(policies.from_logits(torch.ones(2, 4)))
+
+
+class WithoutValues(TorchRLModule):
+    def setup(self):
+        self.pi = torch.nn.Linear(self.obs_size, self.action_distribution.num_inputs)
+
+    def _forward(self, batch, **kwargs):
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+
+def test_a_network_without_values():
+    made = dense(learner_class=PPOTorchLearner, batch_mode="complete_episodes")
+    made.rl_module(rl_module_spec=RLModuleSpec(module_class=WithoutValues))
+    with made.training(use_critic=False, use_gae=False).build_algo() as algo:
+        result = algo.train()["learners/default_policy"]
+        assert "vf_loss" not in result
+        assert np.isfinite(result["total_loss"])
 
 
 def test_what_is_never_called_is_refused():

@@ -516,9 +516,10 @@ class Algorithm(Checkpointable, abc.ABC):
         self.env_runner_group.act_with(dataclasses.replace(self.newest_policy(), table=table))
 
     def _new_learner(self, module_id: ModuleId) -> Learner:
-        if len(self.module_specs) == 1:  # a class of the user's may know no ids
-            return self.make_learner()
-        return self.make_learner(module_id)
+        is_only = len(self.module_specs) == 1  # a class of the user's may know no ids
+        learner = self.make_learner() if is_only else self.make_learner(module_id)
+        learner.build()
+        return learner
 
     def _new_exploration(self, module_id: ModuleId) -> SampleExploration:
         config = self.config_for(module_id)
@@ -610,9 +611,7 @@ class Algorithm(Checkpointable, abc.ABC):
             )
         id_ = self.module_specs.only_id if module_id is None else module_id
         read = cls.settings_class.from_config(config, module_id=id_, **settings)
-        learner = cls(settings=read, **self.learner_arguments(module_id))
-        learner.build()
-        return learner
+        return cls(settings=read, **self.learner_arguments(module_id))
 
     def learner_arguments(self, module_id: ModuleId | None = None) -> dict[str, Any]:
         """What every learner of a module is made with, besides its settings.

@@ -389,6 +389,9 @@ class TrainingIterations:
         )
         self._look_at_learning(standard)
         logged = algorithm.metrics.peek()
+        for id_, learner in algorithm.learners.items():
+            if of_users := learner.logged():
+                logged = overlaid(logged, {"learners": {id_: of_users}})
         self._hidden.warn(logged, standard)
         shown = ResultDict(overlaid(logged, standard))
         shown["config"] = dict(algorithm.config.items())

@@ -20,6 +20,7 @@ from trainer.config.settings import (
     schedule,
     space,
 )
+from trainer.learners import Learner
 from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
@@ -30,7 +31,6 @@ from trainer_toolkit.checks import (
     boolean,
     either,
     function,
-    instance,
     integer,
     mapping,
     number,
@@ -515,7 +515,10 @@ class TrainingSection(ConfigValues, section="training"):
 
     learner_class = Setting[type[Any] | None](
         None,
-        optional(instance(type, "a class derived from the algorithm's learner")),
+        Check(
+            "None or a class derived from the algorithm's learner, such as PPOLearner",
+            lambda value: value is None or (isinstance(value, type) and issubclass(value, Learner)),
+        ),
         "how updates are made: a class derived from the algorithm's own learner, such as "
         "`PPOLearner`; see docs/own-loss.md.",
     )

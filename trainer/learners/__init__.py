@@ -11,6 +11,7 @@ from trainer.learners.columns import (
     num_minibatches,
 )
 from trainer.learners.learner import (
+    NOT_IN_TORCH,
     EpisodeLearner,
     Learner,
     LearnerSettings,

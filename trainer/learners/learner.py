@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transit
 from trainer.runtime.engine import beat
 from trainer.seeding import PositionStream, Role
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
-from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, fields
+from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, dict_of, fields
 from trainer_toolkit.undo import Undo, undone_on_error
 
 # ---- settings
@@ -85,9 +86,6 @@ OWN: Final = "learner"
 
 _ATTRIBUTES: Final = "attributes"
 _LOGGED: Final = "metrics"
-_OF_USERS: Final = (_ATTRIBUTES, _LOGGED)
-"""What that component has besides of a class of the user's."""
-
 _STEPS: Final = "num_env_steps_sampled_lifetime"
 _WAYS: Final = ("extra_state", "set_extra_state")
 
@@ -130,6 +128,9 @@ class Learner(Checkpointable):
 
     settings_class: ClassVar[type[LearnerSettings]] = LearnerSettings
     """What `settings` are."""
+
+    never_called: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Methods that other learners call and this one does not, with what to write instead."""
 
     module: RLModule
     settings: LearnerSettings
@@ -205,7 +206,7 @@ class Learner(Checkpointable):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, OLD_NAMES.learner_overrides)
+        refuse_overrides(cls, {**OLD_NAMES.learner_overrides, **cls.never_called})
 
     def build(self) -> None:
         """For subclasses: called once, by the algorithm, when the learner is complete."""
@@ -220,12 +221,13 @@ class Learner(Checkpointable):
     def after_gradient_based_update(self, *, timesteps: Mapping[str, int]) -> None:
         """For subclasses: called after each update, which is undone if this raises."""
 
-    def _logged(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """The metrics of an update, with what a subclass has logged."""
-        if not self._attributes.are_saved:
-            return metrics
+    def logged(self) -> dict[str, Any]:
+        """What a subclass has logged, for the result of an iteration; under its id or without."""
+        if not self._attributes.is_derived:
+            return {}
         logged = self.metrics.compile()
-        return {**metrics, **logged.pop(self.module_id, {}), **logged}
+        own = logged.pop(self.module_id, {})
+        return {**logged, **(own if isinstance(own, dict) else {self.module_id: own})}
 
     def apply_gradients(self, *, loss: float, lr: float | Array, batch: Mapping[str, Any]) -> float:
         """Clips the module's gradients and makes one step of the optimiser.
@@ -270,8 +272,10 @@ class Learner(Checkpointable):
 
     def _own_state(self) -> State:
         own = {"num_updates": self.num_updates, **self.extra_state()}
+        if self._attributes.is_derived:
+            own[_LOGGED] = self.metrics.get_state()
         if self._attributes.are_saved:
-            own |= {_ATTRIBUTES: self._attributes.get_state(), _LOGGED: self.metrics.get_state()}
+            own[_ATTRIBUTES] = self._attributes.get_state()
         return {OWN: own}
 
     def check_state(self, state: State) -> None:
@@ -282,6 +286,7 @@ class Learner(Checkpointable):
                 self._check_shape_of_own(state[OWN])
 
     def _check_shape_of_own(self, state: State) -> None:
+        check_shape(state, dict_of(anything()))
         # What a subclass keeps besides numbers may grow: its keys are all that is known.
         shapes = {
             name: ANY_NUMBER if type(value) in (int, float) else anything()
@@ -303,28 +308,43 @@ class Learner(Checkpointable):
         if OWN in state:
             self._check_own(state[OWN])
         with undone_on_error() as undo:
+            undo(self.mark())
             for name in (name for name in self.parts if name in state):
-                part = self.parts[name]
-                undo(partial(part.set_state, part.get_state()))
                 with naming_component(name):
-                    part.set_state(state[name])
-        if OWN in state:
-            own, of_users = self._parted(state[OWN])
-            self.num_updates = int(own.pop("num_updates"))
-            self.set_extra_state(own)
-            self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))
-            if _LOGGED in of_users:
-                self.metrics.set_state(of_users[_LOGGED])
+                    self.parts[name].set_state(state[name])
+            if OWN in state:
+                self._set_own(state[OWN])
+
+    def _set_own(self, state: State) -> None:
+        own, of_users = self._parted(state)
+        self.num_updates = int(own.pop("num_updates"))
+        self.set_extra_state(own)
+        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))
+        if _LOGGED in of_users:
+            self.metrics.set_state(of_users[_LOGGED])
 
     def _parted(self, own: State) -> tuple[dict[str, Any], dict[str, Any]]:
         """The component `OWN` in two: what is ours, and what there is of a class of the user's."""
-        names = _OF_USERS if self._attributes.are_saved else ()
+        names = [_LOGGED] if self._attributes.is_derived else []
+        names += [_ATTRIBUTES] if self._attributes.are_saved else []
         of_users: dict[str, Any] = {name: own[name] for name in names if name in own}
         return {name: value for name, value in own.items() if name not in of_users}, of_users
 
     def mark(self) -> Undo:
-        """What gives it the state of now back."""
-        return partial(self.set_state, self.get_state())
+        """What gives it the state of now back, whatever was added to it since."""
+        cls = type(self)
+        if cls.set_state is not Learner.set_state or cls.get_state is not Learner.get_state:
+            return partial(self.set_state, self.get_state())
+        own, names = self._own_state()[OWN], self._attributes.names()
+        marks = [_mark_of(part) for part in self.parts.values()]
+
+        def put_back() -> None:
+            for undo in marks:
+                undo()
+            self._attributes.remove_all_but(names)
+            self._set_own(own)
+
+        return put_back
 
     def _refuse_unknown(self, state: State) -> None:
         unknown = set(state) - {*self.parts, OWN}
@@ -335,12 +355,16 @@ class Learner(Checkpointable):
             )
 
     def _check_own(self, state: State) -> None:
+        with naming_component(OWN):
+            check_shape(state, dict_of(anything()))
         expected, given = {"num_updates", *self.extra_state()}, set(self._parted(state)[0])
         if given != expected:
             raise ModuleError(
                 f"The component `{OWN}` holds {sorted(given)}, but {type(self).__name__} needs "
                 f"{sorted(expected)}. Load a state that was written by the same learner class."
             )
+        with naming_component(OWN):
+            self._check_shape_of_own(state)
 
     def get_weights(self) -> dict[str, Array]:
         """Copies of the module's tensors by name."""
@@ -361,6 +385,12 @@ class Learner(Checkpointable):
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
         del state
+
+
+def _mark_of(part: LearnerPart) -> Undo:
+    """What gives a part its state of now back; an optimiser of Torch knows how without judging."""
+    mark: Callable[[], Undo] | None = getattr(part, "mark", None)
+    return mark() if mark is not None else partial(part.set_state, part.get_state())
 
 
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:
@@ -498,11 +528,19 @@ class EpisodeLearner(Learner, ABC):
             )
             self.num_updates += 1
             self.after_gradient_based_update(timesteps=timesteps)
-            metrics = self._logged(metrics)
         metrics["num_trainable_parameters"] = self.module.num_parameters
         if event.result:
             metrics["custom_metrics"] = event.result
         return metrics
+
+
+NOT_IN_TORCH: Final = MappingProxyType(
+    dict.fromkeys(
+        ("compute_loss_for_module", "configure_optimizers_for_module"),
+        "Derive from PPOTorchLearner, with a network in Torch; or write `compute_loss`.",
+    )
+)
+"""What learners never call whose loss is computed on arrays."""
 
 
 # ---- target network
@@ -602,6 +640,9 @@ class ReplayUpdate:
     metrics: Callable[[], dict[str, Any]]
 
 
+_FROM_REPLAY: Final = "Learning from replay makes a whole update in `learn(batch, *, lr, rng)`."
+
+
 class ReplayLearner(Learner, ABC):
     """Learns from transitions that any earlier weights have played.
 
@@ -621,6 +662,12 @@ class ReplayLearner(Learner, ABC):
     """
 
     settings_class: ClassVar[type[LearnerSettings]] = ReplaySettings
+    never_called: ClassVar[Mapping[str, str]] = MappingProxyType(
+        dict.fromkeys(
+            ("compute_loss", "compute_loss_for_module", "configure_optimizers_for_module"),
+            _FROM_REPLAY,
+        )
+    )
     settings: ReplaySettings
     last_target_update_ts: int
     num_target_updates: int
@@ -735,7 +782,7 @@ class ReplayLearner(Learner, ABC):
         custom = {} if event is None or not event.result else {"custom_metrics": dict(event.result)}
 
         def make_metrics() -> dict[str, Any]:
-            metrics = {
+            return {
                 **update.metrics(),
                 "td_error_mean": float(np.abs(update.td_errors).mean()),
                 **custom,
@@ -745,7 +792,6 @@ class ReplayLearner(Learner, ABC):
                 "num_module_steps_trained": num_updates * settings.train_batch_size,
                 "num_trainable_parameters": self.module.num_parameters,
             }
-            return self._logged(metrics)
 
         return make_metrics
 

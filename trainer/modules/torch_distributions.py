@@ -97,7 +97,18 @@ class TorchPolicy:
         return self.terms(self._some_actions())[1]
 
     def kl(self, other: TorchPolicy) -> Any:
-        """KL(this ‖ other) in nats, a tensor [B]; gradients go to the inputs of `other`."""
+        """KL(this ‖ other) in nats, a tensor [B]; gradients go to the inputs of `other` alone.
+
+        Raises:
+            ModuleError: gradients are wanted for this one, too.
+        """
+        torch = torch_library("A loss in Torch")
+        if torch.is_grad_enabled() and getattr(self.inputs, "requires_grad", False):
+            raise ModuleError(
+                "kl(): gradients go to the inputs of the second policy only, and those of the "
+                "first one would be lost. Write `before.kl(now)`, or make the first one from "
+                "`inputs.detach()`."
+            )
         return other.terms(self._some_actions(), reference=self.inputs)[2]
 
     def terms(self, actions: Any, *, reference: Any = None) -> tuple[Any, Any, Any]:
@@ -206,7 +217,7 @@ def _class_of(module: Any, kind: str) -> tuple[Any, str]:
     method = f"get_{kind}_action_dist_cls"
     own = getattr(type(module), method, None)
     if own is not None and not own.__module__.startswith("trainer."):
-        return own(module), f"{method}()"
+        return getattr(module, method)(), f"{method}()"
     return module.__dict__.get("action_dist_cls"), "action_dist_cls"
 
 

@@ -287,14 +287,14 @@ LEARNER_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "compute_gradients": _GRADIENTS,
         "postprocess_gradients": _GRADIENTS,
         "postprocess_gradients_for_module": _GRADIENTS,
-        "configure_optimizers": "Override `configure_optimizers_for_module`.",
+        "configure_optimizers": "Derive from PPOTorchLearner: `configure_optimizers_for_module`.",
         "update_from_batch": _UPDATE,
         "update_from_episodes": _UPDATE,
-        "_update": _UPDATE,
         "_update_from_batch_or_episodes": _UPDATE,
         "add_module": "Use the algorithm's `add_module`.",
         "remove_module": "Use the algorithm's `remove_module`.",
-        "filter_param_dict_for_optimizer": "Override `configure_optimizers_for_module`.",
+        "filter_param_dict_for_optimizer": "See `configure_optimizers_for_module` of "
+        "PPOTorchLearner.",
     }
 )
 """Methods of RLlib's learners that are never called here, with what to write instead."""

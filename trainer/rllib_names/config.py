@@ -184,10 +184,7 @@ _VIDEO: Final = (
 _FRAMEWORK: Final = (
     "Networks run in NumPy, or in Torch as it comes (`TorchRLModule`). Remove the setting."
 )
-LEARNER_CLASS: Final = (
-    "Name the class of your learner with `training(learner_class=...)`, or override "
-    "`make_learner(self, module_id=None)` of the algorithm."
-)
+LEARNER_CLASS: Final = "Name the class of your learner with `training(learner_class=...)`."
 _STACK: Final = "There is one implementation. Remove the setting."
 _CLUSTER: Final = "There is no cluster here. Remove the setting."
 _OFFLINE_NAMES: Final = (

@@ -31,7 +31,7 @@ from trainer.episodes.episode_columns import (
     ADVANTAGES,
     OBS,
 )
-from trainer.learners import Columns, EpisodeLearner, TrainBatchEvent
+from trainer.learners import NOT_IN_TORCH, Columns, EpisodeLearner, TrainBatchEvent
 from trainer.modules import PolicyModule, RLModule
 from trainer.nn import DistributionTerms
 from trainer.types import Array, FloatArray, ModuleId
@@ -79,6 +79,8 @@ class PGLearner(EpisodeLearner):
     G over all steps), `gradients_default_optimizer_global_norm`, `default_optimizer_learning_rate`,
     `num_module_steps_trained`.
     """
+
+    never_called: ClassVar[Mapping[str, str]] = NOT_IN_TORCH
 
     def learn(
         self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent

@@ -40,7 +40,7 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.learners import Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners import NOT_IN_TORCH, Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
 from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Schedule, ScheduleSetting
@@ -92,6 +92,7 @@ class PPOLearner(EpisodeLearner):
     """
 
     settings_class: ClassVar[type[LearnerSettings]] = PPOSettings
+    never_called: ClassVar[Mapping[str, str]] = NOT_IN_TORCH
     settings: PPOSettings
     kl_coeff: float
     _entropy_coeff: Schedule

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 from numpy.random import Generator
 
@@ -17,12 +19,15 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, ModuleError
 from trainer.learners import Columns, TrainBatchEvent
 from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import RLModule, TorchRLModule
+from trainer.modules.torch_distributions import TorchPolicies
 from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class PPOTorchLearner(PPOLearner):
@@ -48,9 +53,12 @@ class PPOTorchLearner(PPOLearner):
         coefficients: the weights of the loss's parts in this update.
     """
 
+    never_called: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"compute_loss": "Write `compute_loss_for_module`, or derive from PPOLearner."}
+    )
     module: TorchRLModule
     coefficients: PPOCoefficients
-    _parts: dict[str, float]
+    _terms: dict[str, float]
     _optimizers: dict[str, TorchOptimizer]
     _num_env_steps: int
 
@@ -69,8 +77,26 @@ class PPOTorchLearner(PPOLearner):
                 "RLModuleSpec(module_class=…)) with a class derived from TorchRLModule; or derive "
                 "the learner from PPOLearner, whose `compute_loss` works on arrays."
             )
-        self._parts, self._optimizers, self._num_env_steps = {}, {}, 0
+        self._terms, self._optimizers, self._num_env_steps = {}, {}, 0
+
+    @property
+    def policies(self) -> TorchPolicies:
+        """Makes π of action distribution inputs: `self.policies.from_logits(fwd_out[…])`."""
+        return TorchPolicies(self.module.action_distribution)
+
+    def build(self) -> None:
+        """Registers optimisers; a subclass calls this, too, when it overrides it."""
         self.configure_optimizers_for_module(module_id=self.module_id, config=self.config)
+        moved = [one for each in self._optimizers.values() for one in each.parameters]
+        count = len(list(self.module.parameters()))
+        if self._optimizers and len(moved) < count:
+            _LOGGER.warning(
+                "The optimisers of %s move %d of the %d tensors of its network; the others stay as "
+                "they are.",
+                type(self).__name__,
+                len(moved),
+                count,
+            )
 
     def configure_optimizers_for_module(self, module_id: ModuleId, config: Any = None) -> None:
         """For subclasses: registers optimisers of Torch; without, Adam moves all parameters.
@@ -95,31 +121,36 @@ class PPOTorchLearner(PPOLearner):
         are. Gradients are clipped before as the config says.
 
         Args:
-            module_id: this learner's; as RLlib asks for it.
+            module_id: this learner's, if given.
             optimizer_name: its component is `optimizer_{name}`, its rate `{name}_learning_rate`.
             optimizer: a `torch.optim.Optimizer` over parameters of the network.
-            params: those of the optimiser; as RLlib asks for them.
+            params: those of the optimiser, if given.
             lr_or_lr_schedule: its learning rate, or a schedule of it by env steps; None leaves that
                 which it was made with.
 
         Raises:
-            ConfigError: the name is taken, or a parameter is none of the network's.
+            ConfigError: the optimiser, its name or its parameters cannot be this learner's.
         """
-        del module_id, params
-        own = {id(tensor) for tensor in self.module.parameters()}
-        given = [one for group in optimizer.param_groups for one in group["params"]]
-        foreign = sum(id(one) not in own for one in given)
-        if optimizer_name in self._optimizers or foreign:
-            problem = (
-                f"{foreign} of its {len(given)} parameters are none of {type(self.module).__name__}"
-                if foreign
-                else "there is one of this name already"
-            )
+        made = TorchOptimizer(optimizer, lr=lr_or_lr_schedule, name=optimizer_name)
+        given = {id(one) for one in made.parameters}
+        own = {id(one) for one in self.module.parameters()}
+        taken = {id(one) for each in self._optimizers.values() for one in each.parameters}
+        problems = {
+            f"module_id={module_id!r}, but it learns {self.module_id!r}": module_id
+            not in (None, self.module_id),
+            "its name is taken, or is no name": optimizer_name in self._optimizers
+            or not optimizer_name.isidentifier(),
+            f"{len(given - own)} of its {len(given)} parameters are none of "
+            f"{type(self.module).__name__}": bool(given - own),
+            f"{len(given & taken)} of its parameters have another optimiser": bool(given & taken),
+            "`params` are not those of the optimiser": params is not None
+            and {id(one) for one in params} != given,
+        }
+        if found := [problem for problem, holds in problems.items() if holds]:
             raise ConfigError(
                 f"register_optimizer(optimizer_name={optimizer_name!r}) of {type(self).__name__}: "
-                f"{problem}. Make it from `self.get_parameters()`, under a name of its own."
+                f"{'; '.join(found)}. Make it from `self.get_parameters()`, each tensor in one."
             )
-        made = TorchOptimizer(optimizer, lr=lr_or_lr_schedule, name=optimizer_name)
         self._optimizers[optimizer_name] = made
         self.parts[f"optimizer_{optimizer_name}"] = made
 
@@ -168,36 +199,47 @@ class PPOTorchLearner(PPOLearner):
         """
         del module_id, config
         c = self.coefficients
-        policy = self.module.get_train_action_dist_cls().from_logits(fwd_out[ACTION_DIST_INPUTS])
+        policy = self.policies.from_logits(fwd_out[ACTION_DIST_INPUTS])
         logp, entropy, kl = policy.terms(batch[ACTIONS], reference=batch[ACTION_DIST_INPUTS])
         ratio, advantages = (logp - batch[ACTION_LOGP]).exp(), batch[ADVANTAGES]
         clipped = ratio.clamp(1.0 - c.clip_param, 1.0 + c.clip_param)
         surrogate = (ratio * advantages).minimum(clipped * advantages).mean()
-        errors = (fwd_out[VF_PREDS] - batch[VALUE_TARGETS]).square()
-        vf_loss = errors.clamp(max=c.vf_clip_param).mean()
-        loss = -surrogate + c.vf_loss_coeff * vf_loss - c.entropy_coeff * entropy.mean()
+        loss = -surrogate - c.entropy_coeff * entropy.mean()
         if c.kl_coeff:
             loss = loss + c.kl_coeff * kl.mean()
-        is_clipped, is_beyond = clipped != ratio, errors > c.vf_clip_param
-        self.note_parts(
+        self.note_terms(
             policy_loss=-surrogate,
-            vf_loss=vf_loss,
-            vf_loss_unclipped=errors.mean(),
             entropy=entropy.mean(),
             mean_kl_loss=kl.mean(),
-            clip_fraction=is_clipped.double().mean(),
-            vf_clip_fraction=is_beyond.double().mean(),
+            clip_fraction=(clipped != ratio).double().mean(),
         )
-        return loss
+        return loss + self._value_loss(batch, fwd_out) if c.vf_loss_coeff else loss
 
-    def note_parts(self, **parts: Any) -> None:
-        """Notes parts of the loss; their means over the last epoch are in the result.
+    def _value_loss(self, batch: dict[str, Any], fwd_out: dict[str, Any]) -> Any:
+        if VF_PREDS not in fwd_out:
+            raise ModuleError(
+                f"{type(self.module).__name__} gives no values, but its algorithm learns them. "
+                f"Return {VF_PREDS!r} [B] from `_forward_train`, or write `compute_values`; or set "
+                "`use_critic=False, use_gae=False`."
+            )
+        limit = self.coefficients.vf_clip_param
+        errors = (fwd_out[VF_PREDS] - batch[VALUE_TARGETS]).square()
+        vf_loss = errors.clamp(max=limit).mean()
+        self.note_terms(
+            vf_loss=vf_loss,
+            vf_loss_unclipped=errors.mean(),
+            vf_clip_fraction=(errors > limit).double().mean(),
+        )
+        return self.coefficients.vf_loss_coeff * vf_loss
+
+    def note_terms(self, **terms: Any) -> None:
+        """Notes terms of the loss; their means over the last epoch are in the result.
 
         Args:
-            parts: numbers, or tensors of one. By `mean_kl_loss`, `kl_coeff` is adapted.
+            terms: numbers, or tensors of one. By `mean_kl_loss`, `kl_coeff` is adapted.
         """
-        for name, part in parts.items():
-            self._parts[name] = float(part.detach() if hasattr(part, "detach") else part)
+        for name, term in terms.items():
+            self._terms[name] = float(term.detach() if hasattr(term, "detach") else term)
 
     def get_parameters(self, module: TorchRLModule | None = None) -> list[Any]:
         """The tensors that are learnt, where the loss is computed.
@@ -211,10 +253,10 @@ class PPOTorchLearner(PPOLearner):
     def _step(
         self, minibatch: dict[str, Array], *, coefficients: PPOCoefficients, lr: float
     ) -> tuple[dict[str, float], float]:
-        self.coefficients, self._parts = coefficients, {}
+        self.coefficients, self._terms = coefficients, {}
         loss = self.module.learn_from_loss(minibatch, self._loss_in_torch)
         norm = self.apply_gradients(loss=loss, lr=lr, batch=minibatch)
-        return {**self._parts, "total_loss": loss}, norm
+        return {**self._terms, "total_loss": loss}, norm
 
     def _loss_in_torch(self, batch: dict[str, Any], fwd_out: dict[str, Any]) -> Any:
         return self.compute_loss_for_module(
@@ -222,7 +264,9 @@ class PPOTorchLearner(PPOLearner):
         )
 
     def _means(self, record: Collection[tuple[Mapping[str, float], float]]) -> dict[str, Any]:
-        """As of `PPOLearner`, of the parts that were computed: a loss of the user's has others."""
-        count, steps = len(record), [{**parts, NORM: norm} for parts, norm in record]
-        names = [name for name in steps[0] if all(name in step for step in steps)]
-        return {name: sum(step[name] for step in steps) / count for name in names}
+        """As of `PPOLearner`, of the terms that were noted, over the steps that noted them."""
+        found: dict[str, list[float]] = {}
+        for terms, norm in record:
+            for name, value in {**terms, NORM: norm}.items():
+                found.setdefault(name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in found.items()}
