@@ -290,8 +290,9 @@ MUTANTS = [
             "",
         ),
         ('        self.num_target_updates = int(state["num_target_updates"])\n', ""),
-        ("            self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
-        ("                self.metrics.set_state(of_users[_LOGGED])\n", "                pass\n"),
+        ("        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
+        ("            self.metrics.set_state(of_users[_LOGGED])\n", "            pass\n"),
+        ("            self._attributes.remove_all_but(names)\n", ""),
         (
             "            if isinstance(part, TargetNetwork):\n                part.follow(1.0)",
             "            del part",
@@ -346,8 +347,8 @@ MUTANTS = [
     ),
     *_of(
         "trainer/learners/torch_optimizers.py",
-        ("int(index) < len(shapes)", "int(index) >= 0"),
-        ("int(index): {key: _as_torch(value)", "int(index): {key: value"),
+        ("given.keys() == expected[index].keys()", "True"),
+        ("copy.deepcopy(self._optimizer.state_dict())", "self._optimizer.state_dict()"),
     ),
     # ---- replay
     *_of(

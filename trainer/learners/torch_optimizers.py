@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,18 +59,8 @@ class TorchOptimizer:
         self._optimizer.step()
 
     def mark(self) -> Undo:
-        """What gives it the state of now back, options that came since included."""
-        optimizer = self._optimizer
-        state = copy.deepcopy(optimizer.state_dict())
-        options = [group.keys() for group in state["param_groups"]]
-
-        def put_back() -> None:
-            optimizer.load_state_dict(state)
-            for group, own in zip(optimizer.param_groups, options, strict=True):
-                for key in group.keys() - own:
-                    del group[key]
-
-        return put_back
+        """What gives it the state of now back, unjudged: options may have come since."""
+        return partial(self._optimizer.load_state_dict, copy.deepcopy(self._optimizer.state_dict()))
 
     def get_state(self) -> State:
         """What it remembers of each parameter, and the options of its groups; copies."""
