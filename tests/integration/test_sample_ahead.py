@@ -67,7 +67,7 @@ class LaggingByHand(PPO):
     def training_step(self):
         sample = self.sample_steps(self.config.total_train_batch_size)
         before = self.newest_policy()
-        self.learn(sample)
+        self.learn_from_sample(sample)
         self.env_runner_group.act_with(before)
 
     def _send_policy_if_others_set_weights(self):

@@ -75,6 +75,7 @@ from trainer.algorithms.module_changes import (
     NewModule,
     refused_now,
 )
+from trainer.algorithms.names_elsewhere import hint_for
 from trainer.algorithms.restoring import Restoring
 from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
@@ -202,6 +203,13 @@ class Algorithm(Checkpointable, abc.ABC):
         if "config_class" in cls.__dict__:
             cls.config_class.default_algo_class = cls
             register_algorithm(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not there.
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind!r} object has no attribute {name!r}.{hint_for(name)}", name=name, obj=self
+        )
 
     def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
         """An algorithm, unless its class is not complete."""

@@ -128,6 +128,19 @@ def require_env(config: AlgorithmConfig) -> None:
         )
 
 
+def _in_the_manner_of_others(
+    config: object, config_class: type[AlgorithmConfig], env: object
+) -> str:
+    """A hint for `PPO("MlpPolicy", "CartPole-v1")`, as Stable-Baselines3 has it."""
+    if not isinstance(config, str):
+        return ""
+    shown = repr(env) if isinstance(env, str) else "env"
+    return (
+        f" Networks follow from the env, so write {config_class.__name__}().environment({shown})"
+        ".build_algo(); see docs/coming-from-sb3.md."
+    )
+
+
 def own_config(
     algorithm: type[HasConfig], config: Any, env: object, settings: Mapping[str, Any]
 ) -> AlgorithmConfig:
@@ -152,7 +165,7 @@ def own_config(
     else:
         raise ConfigError(
             f"config={config!r} is a {type(config).__name__}; expected a {config_class.__name__} "
-            "or a dict of settings."
+            f"or a dict of settings.{_in_the_manner_of_others(config, config_class, env)}"
         )
     if env is not None:
         replace_env(own, env)

@@ -40,9 +40,9 @@ class OnPolicyAlgorithm(Algorithm):
 
     def training_step(self) -> None:
         """Samples one train batch and makes one update from it."""
-        self.learn(self.sample_steps(self.config.total_train_batch_size))
+        self.learn_from_sample(self.sample_steps(self.config.total_train_batch_size))
 
-    def learn(self, sample: GroupSample) -> None:
+    def learn_from_sample(self, sample: GroupSample) -> None:
         """Makes an update from sampled episodes and hands the new weights to the runners."""
         result = self._iteration
         before = self.counters.num_env_steps_sampled - sample.num_env_steps

@@ -246,9 +246,9 @@ class TrainingIterations:
         if not self.is_under_way or self._result is None:
             raise TrainerError(
                 f"A part of {type(self._algorithm).__name__}.train() was called by itself "
-                "(training_step(), sample_env_steps() or learn()): there is no iteration that it "
-                "belongs to. Call train(); to do something else in an iteration, override "
-                "training_step()."
+                "(training_step(), sample_env_steps() or learn_from_sample()): there is no "
+                "iteration that it belongs to. Call train(); to do something else in an "
+                "iteration, override training_step()."
             )
         return self._result
 
