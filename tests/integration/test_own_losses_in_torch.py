@@ -187,6 +187,20 @@ def test_killed_and_spread_runs_give_the_same_bytes(tmp_path):
     assert not list(tmp_path.iterdir()), "a runner was not killed"
 
 
+@pytest.mark.parametrize("name", ["rewritten", "two optimizers", "decaying"])
+def test_where_the_loss_is_computed_changes_nothing(name):
+    cls = {"rewritten": Rewritten, "two optimizers": TwoOptimizers, "decaying": Decaying}[name]
+    outcomes = []
+    for device in ("cpu", "cpu:0"):  # the second one is a copy of the network, as on a GPU
+        spec = RLModuleSpec(module_class=DenseModule, model_config={"device": device})
+        made = dense(learner_class=cls, learner_config_dict={"decay": 0.1})
+        with made.rl_module(rl_module_spec=spec).build_algo() as algo:
+            algo.train()
+            algo.train()
+            outcomes.append(encode(algo.get_state()["learner"]))
+    assert outcomes[0] == outcomes[1]
+
+
 # ---- what is refused
 
 
