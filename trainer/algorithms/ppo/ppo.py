@@ -125,6 +125,8 @@ class PPOLearner(EpisodeLearner):
         settings = self.settings
         values, estimate = self.estimate_advantages(columns)
         rows = event.fire(self.training_rows(columns, estimate), **{VF_PREDS: values})
+        if type(self) is not PPOLearner:  # a loss of the user's may clip around them
+            rows = {**rows, VF_PREDS: values.astype(np.float32)}
         num_rows = len(rows[OBS])
         size = settings.minibatch_size or num_rows
         coefficients = self._coefficients(num_env_steps)
@@ -258,7 +260,8 @@ class PPOLearner(EpisodeLearner):
 
         Args:
             batch: the columns "obs", "actions", "action_logp", "action_dist_inputs" (canonical),
-                "advantages", "value_targets", and those of callbacks, [B, …] each.
+                "advantages", "value_targets", and those of callbacks, [B, …] each; in a class
+                derived from this one "vf_preds", too, the values before the update.
             outputs: what the network gives for them: "action_dist_inputs" [B, K], "vf_preds" [B].
             coefficients: the weights of the loss's parts in this update.
         """

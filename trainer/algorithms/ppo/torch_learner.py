@@ -192,7 +192,8 @@ class PPOTorchLearner(PPOLearner):
             module_id: whose loss.
             config: its settings.
             batch: tensors [B, …]: "obs", "actions", "action_logp", "action_dist_inputs" (of the
-                policy that acted), "advantages", "value_targets", and columns of callbacks.
+                policy that acted), "vf_preds" (before the update), "advantages", "value_targets",
+                and columns of callbacks.
             fwd_out: what the forward pass of learning gave: "action_dist_inputs" [B, K] with masks
                 applied, "vf_preds" [B], and what else the network returns. With memory, these two
                 are rows as the batch's, without padding.
