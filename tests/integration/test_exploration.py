@@ -100,13 +100,13 @@ def test_intrinsic_rewards_reach_the_learner_and_not_the_reported_returns(strate
     """CountdownEnv pays 1 per step, so the return of an episode is its length."""
     sampled = []
     with config(0, strategy).build_algo() as algo:
-        learn = algo.learn
+        learn = algo.learn_from_sample
 
         def learn_and_keep(sample):
             sampled.append(sample)
             learn(sample)
 
-        algo.learn = learn_and_keep
+        algo.learn_from_sample = learn_and_keep
         result = algo.train()
         statistics = result["env_runners"]
     rewards = np.concatenate([episode.get_rewards() for episode in sampled[0].episodes])
