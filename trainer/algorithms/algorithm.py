@@ -134,9 +134,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _OTHERS_END_WITHIN_S: Final = 10.0
 _Made = TypeVar("_Made")
 _Self = TypeVar("_Self", bound="Algorithm")
-
-
-LearnerT = TypeVar("LearnerT", bound=Learner)
+_Learner = TypeVar("_Learner", bound=Learner)
 
 
 class Algorithm(Checkpointable, abc.ABC):
@@ -596,8 +594,8 @@ class Algorithm(Checkpointable, abc.ABC):
         """Samples and learns once."""
 
     def new_learner(
-        self, default: type[LearnerT], module_id: ModuleId | None = None, **settings: Any
-    ) -> LearnerT:
+        self, default: type[_Learner], module_id: ModuleId | None = None, **settings: Any
+    ) -> _Learner:
         """A learner of the class that `training(learner_class=…)` names, with its settings.
 
         Args:
@@ -609,7 +607,7 @@ class Algorithm(Checkpointable, abc.ABC):
             ConfigError: it is not derived from the default.
         """
         config = self.config_for(module_id)
-        cls: type[LearnerT] = config.learner_class or default
+        cls: type[_Learner] = config.learner_class or default
         if not issubclass(cls, default):
             raise ConfigError(
                 f"learner_class={cls.__name__}: {type(self).__name__} learns by a "

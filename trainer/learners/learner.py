@@ -30,6 +30,7 @@ from trainer.learners.columns import (
     TrainBatchEvent,
     columns_from_episodes,
 )
+from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
@@ -389,8 +390,9 @@ class Learner(Checkpointable):
 
 def _mark_of(part: LearnerPart) -> Undo:
     """What gives a part its state of now back; an optimiser of Torch knows how without judging."""
-    mark: Callable[[], Undo] | None = getattr(part, "mark", None)
-    return mark() if mark is not None else partial(part.set_state, part.get_state())
+    if isinstance(part, TorchOptimizer):
+        return part.mark()
+    return partial(part.set_state, part.get_state())
 
 
 def _not_finite_error(loss: float, module: RLModule, batch: Mapping[str, Array]) -> ModuleError:

@@ -441,15 +441,18 @@ class TorchLayers:
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
         rows = self.with_masks(rows)
-        forward = self._module._forward_train
         with self._where_it_learns(), self.computing(is_training=True):
-            tensor, others = self.aligned(rows), self._tensors_of(columns)
-            outputs = forward(self.batch(tensor, others))
-            inputs = self._inputs(forward, outputs, len(rows))
-            values = self._values_or_none(self.batch(tensor, others), outputs, len(rows))
+            _, inputs, values = self._pass(self.aligned(rows), self._tensors_of(columns))
         mask = None if self._masks is None else self._masks.effective(rows)
         self._graph = (inputs, values, mask)
         return self._as_arrays(inputs, values, mask)
+
+    def _pass(self, rows: Any, others: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """What the user's forward pass of learning returns, and its inputs and values, checked."""
+        forward = self._module._forward_train
+        outputs = forward(self.batch(rows, others))
+        inputs = self._inputs(forward, outputs, len(rows))
+        return outputs, inputs, self._values_or_none(self.batch(rows, others), outputs, len(rows))
 
     def learn_from_loss(
         self,
@@ -469,16 +472,15 @@ class TorchLayers:
             The loss.
         """
         torch, module, rows = self.torch, self._module, self.with_masks(rows)
-        forward, self._graph = module._forward_train, None
+        self._graph = None
         mask = None if self._masks is None else self._masks.effective(rows)
         with self._where_it_learns(), self.computing(is_training=True):
             tensor, others = self.aligned(rows), self._tensors_of(columns)
-            outputs = forward(self.batch(tensor, others))
-            inputs = self._placed(self._inputs(forward, outputs, len(rows)))
+            outputs, inputs, values = self._pass(tensor, others)
+            inputs = self._placed(inputs)
             if mask is not None:
                 inputs = _masked_inputs(torch, inputs, mask)
             given = {**outputs, ACTION_DIST_INPUTS: inputs}
-            values = self._values_or_none(self.batch(tensor, others), outputs, len(rows))
             if values is not None:
                 given[VF_PREDS] = self._placed(values)
             actions = nested.map_leaves(self._tensor_of, columns[ACTIONS])  # a dict of them, too
@@ -516,7 +518,7 @@ class TorchLayers:
         mask = None if self._masks is None else self._masks.effective(rows)
         arrays = self._as_arrays(inputs, values, mask)
         if name not in arrays:
-            raise self._no_values()
+            raise self.no_values_error()
         return arrays[name]
 
     def values(self, rows: Array, columns: Mapping[str, Any]) -> Array:
@@ -541,7 +543,7 @@ class TorchLayers:
             return own(batch, embeddings=embeddings)
         outputs = self._module._forward_train(batch)
         if not isinstance(outputs, Mapping) or VF_PREDS not in outputs:
-            raise self._no_values()
+            raise self.no_values_error()
         return outputs[VF_PREDS]
 
     def _values_or_none(self, batch: dict[str, Any], outputs: Mapping[str, Any], count: int) -> Any:
@@ -683,7 +685,8 @@ class TorchLayers:
             tensor = tensor.to(self._dtype)
         return tensor if self._device is None else tensor.cpu()
 
-    def _no_values(self) -> ModuleError:
+    def no_values_error(self) -> ModuleError:
+        """The error where values are needed."""
         return ModuleError(
             f"{type(self._module).__name__} gives no values, but its algorithm learns them. Return "
             f"{VF_PREDS!r} [B] from `_forward_train`, or write `compute_values(self, batch, "

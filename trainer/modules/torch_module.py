@@ -292,6 +292,10 @@ class TorchRLModule(RLModule):
             raise self.acting_only_error()
         return self._torch_layers.learn_from_loss(self.checked_rows(batch), batch, loss_of)
 
+    def no_values_error(self) -> ModuleError:
+        """The error where the module gives no values, and they are needed."""
+        return self._torch_layers.no_values_error()
+
     def lend_gradients(self) -> None:
         """Gives each parameter its part of `self.gradients` as `.grad`, for optimisers of Torch."""
         self._torch_layers.lend_gradients()

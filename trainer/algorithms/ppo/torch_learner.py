@@ -19,7 +19,7 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.errors import ConfigError, ModuleError
+from trainer.errors import ConfigError
 from trainer.learners import Columns, TrainBatchEvent
 from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import RLModule, TorchRLModule
@@ -218,11 +218,7 @@ class PPOTorchLearner(PPOLearner):
 
     def _value_loss(self, batch: dict[str, Any], fwd_out: dict[str, Any]) -> Any:
         if VF_PREDS not in fwd_out:
-            raise ModuleError(
-                f"{type(self.module).__name__} gives no values, but its algorithm learns them. "
-                f"Return {VF_PREDS!r} [B] from `_forward_train`, or write `compute_values`; or set "
-                "`use_critic=False, use_gae=False`."
-            )
+            raise self.module.no_values_error()
         limit = self.coefficients.vf_clip_param
         errors = (fwd_out[VF_PREDS] - batch[VALUE_TARGETS]).square()
         vf_loss = errors.clamp(max=limit).mean()
