@@ -55,7 +55,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import get_trainable_cls
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
-from trainer.algorithms.policy_export import export_onnx, export_policy
+from trainer.algorithms.policy_export import export_onnx, export_policy, export_torch
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
 from trainer.algorithms.sac import SAC, SACConfig, SACLearner
 from trainer.algorithms.trained_policy import TrainedPolicy
@@ -278,6 +278,7 @@ __all__ = [
     "compute_advantages",
     "export_onnx",
     "export_policy",
+    "export_torch",
     "get_global_worker",
     "get_trainable_cls",
     "latest_checkpoint",

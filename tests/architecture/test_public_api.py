@@ -61,9 +61,9 @@ PUBLIC_NAMES = words_of(
         TensorBoardLogger TorchRLModule TorchSACModule TrackerLogger TrackerService
         TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
         UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
-        compute_advantages export_onnx export_policy get_global_worker get_trainable_cls
-        latest_checkpoint load_episode make_multi_agent make_replay_buffer register_env
-        uniforms_per_row
+        compute_advantages export_onnx export_policy export_torch get_global_worker
+        get_trainable_cls latest_checkpoint load_episode make_multi_agent make_replay_buffer
+        register_env uniforms_per_row
     """,
     }
 )
