@@ -1,5 +1,6 @@
 """A policy as a `torch.nn.Module`, as a program of Torch and as ONNX acts as the live one does."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -372,6 +373,14 @@ def test_gradients_reach_the_layers_of_a_network_in_torch_and_not_those_of_the_r
             assert parameter.grad is not None
             parameter -= parameter.grad
     np.testing.assert_array_equal(policy.module.get_state()["pi.0.weight"], before)
+    learnt = copy.deepcopy(network)
+    given = torch.randn(4, 2, 2)
+    outputs = network(given)["action_dist_inputs"]
+    assert torch.equal(learnt(given)["action_dist_inputs"], outputs)
+    with torch.no_grad():
+        learnt.network.layers.pi[0].weight.zero_()
+    assert not torch.equal(learnt(given)["action_dist_inputs"], outputs)
+    assert torch.equal(network(given)["action_dist_inputs"], outputs)
 
 
 class Counts(DenseModule):

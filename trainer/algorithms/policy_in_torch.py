@@ -168,7 +168,12 @@ def _policy_class(torch: Any) -> type[Any]:
             actor = type(module)(**{**arguments, "inference_only": True})
             actor.set_state(module.get_state())
             self.layers = actor._torch_layers.container
-            self._acting = actor._torch_layers
+            self._acting, self._module = actor._torch_layers, module
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> _Layers:
+            made = _Layers(self._module)
+            made.load_state_dict(self.state_dict())
+            return made
 
         def forward(self, rows: Any, state: Sequence[Any], columns: Mapping[str, Any]) -> Any:
             return self._acting.act_as_part(rows, state, columns)
