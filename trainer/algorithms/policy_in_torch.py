@@ -112,7 +112,8 @@ def _without_own_warnings() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.300}"
+    first, _, _ = str(error).strip().partition("\n")
+    return f"{type(error).__name__}: {first:.300}"
 
 
 @functools.cache
