@@ -58,6 +58,7 @@ from checkpoints.writer import (
 )
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, shown
+from trainer_toolkit.class_names import full_name
 
 # ---- checkpointable
 
@@ -440,7 +441,7 @@ class Checkpointable:
 
         `training_iteration` orders checkpoints; retention reads metrics from here.
         """
-        return {"class": f"{type(self).__module__}.{type(self).__qualname__}"}
+        return {"class": full_name(type(self))}
 
 
 def refuse_part(owner: object, *, expected: Collection[str], given: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from checkpoints.reader import read_checkpoint, read_manifest
 from checkpoints.state_shapes import check_shape
 from checkpoints.strict_files import regular_file_size
 from trainer_toolkit.checks import TEXT, anything, dict_of, fields, list_of, of_type
+from trainer_toolkit.class_names import full_name
 
 # ---- component tree
 
@@ -333,7 +334,7 @@ def _record(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
                 "from_checkpoint()."
             )
     return {
-        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "class": full_name(cls),
         "args": list(args),
         "kwargs": {name: value for name, value in kwargs.items() if name not in left_out},
         "left_out": left_out,

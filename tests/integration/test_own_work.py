@@ -16,8 +16,10 @@ from checkpoints.signatures import DATA_VARIABLE, is_own, sign
 from tests import command_line
 from tests.command_line import SMALL
 from tests.saved_files import files_of
-from trainer import Algorithm, PPOConfig, StochasticSampling, tune
+from tests.scripts import run_script
+from trainer import Algorithm, PPOConfig, RLModuleSpec, StochasticSampling, tune
 from trainer.errors import JournalError
+from trainer.modules.actor_critic import ActorCriticModule
 from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.testing import CountdownEnv
 from trainer.tune.journal_file import line_of
@@ -129,6 +131,43 @@ def test_what_goes_on_from_a_strangers_file_is_not_signed(tmp_path, request):
     assert not read_manifest(mine).is_own
     with Algorithm.from_checkpoint(theirs, allow_code=True) as algo:
         assert read_manifest(algo.save_to_path(tmp_path / "trusted")).is_own
+
+
+# ---- networks of one's own
+
+ACTS = """
+import sys
+from trainer import Algorithm, CheckpointError, TrainedPolicy
+
+for allow_code in (False, True):
+    try:
+        policy = TrainedPolicy.from_checkpoint(sys.argv[1], allow_code=allow_code)
+    except CheckpointError as error:
+        print("module_class=" in str(error))
+        continue
+    print(policy.predict([0.0, 0.0, 0.0, 0.0]))
+    with Algorithm.from_checkpoint(sys.argv[1], allow_code=allow_code) as algo:
+        algo.train()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("is_own_user", [True, False])
+def test_a_network_defined_in_a_function_acts_and_learns_in_another_process(
+    is_own_user, tmp_path, request
+):
+    class Local(ActorCriticModule):
+        """Known to this process only."""
+
+    made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    made.training(train_batch_size=32, minibatch_size=32, num_epochs=1)
+    with made.rl_module(rl_module_spec=RLModuleSpec(module_class=Local)).build_algo() as algo:
+        path = algo.save_to_path(tmp_path / "checkpoint")
+        action = str(algo.compute_single_action([0.0] * 4, explore=False))
+    if not is_own_user:
+        request.getfixturevalue("as_another_user")
+    answers = run_script(ACTS, path).stdout.split()
+    assert answers == [action if is_own_user else "True", action]
 
 
 # ---- experiments, crash files, configs

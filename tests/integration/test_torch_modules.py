@@ -8,7 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from checkpoints import load_weights  # noqa: E402
-from tests.torch_modules import DenseModule, NoisyConvolution, NoisyDense, TwinSAC  # noqa: E402
+from tests.scripts import run_script  # noqa: E402
+from tests.torch_modules import (  # noqa: E402
+    DenseModule,
+    NoisyConvolution,
+    NoisyDense,
+    TwinSAC,
+    small_network,
+)
 from trainer import (  # noqa: E402
     Algorithm,
     DQNConfig,
@@ -121,6 +128,21 @@ def test_pretrained_weights_are_given_to_an_algorithm():
         acted = algo.env_runner.module.get_state()
         # After one update with a small learning rate.
         np.testing.assert_allclose(acted["pi.0.weight"], pretrained["pi.0.weight"], atol=0.01)
+
+
+@pytest.mark.process
+def test_a_wrapped_network_is_restored_in_another_process(tmp_path):
+    module_class = TorchRLModule.wrapping(small_network())
+    with config(PGConfig(), "CartPole-v1", module_class).build_algo() as algo:
+        path = algo.save_to_path(tmp_path / "saved")
+    script = (
+        "import sys\n"
+        "from trainer import PG, TrainedPolicy\n"
+        "TrainedPolicy.from_checkpoint(sys.argv[1]).predict([0.0] * 4)\n"
+        "with PG.from_checkpoint(sys.argv[1]) as algo:\n"
+        "    print(algo.train()['training_iteration'])\n"
+    )
+    assert run_script(script, path).stdout.split() == ["1"]
 
 
 @pytest.mark.process

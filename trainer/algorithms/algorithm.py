@@ -126,6 +126,7 @@ from trainer.seeding import Role, draw_root_seed
 from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean, instance, integer, mapping, optional
+from trainer_toolkit.class_names import class_name
 from trainer_toolkit.interrupts import signals_deferred
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 from trainer_toolkit.undo import Undo, undone_on_error
@@ -1327,7 +1328,7 @@ class Algorithm(Checkpointable, abc.ABC):
         return {
             "observation_space": str(module.observation_space),
             "action_space": str(module.action_space),
-            "module": type(module).__qualname__,
+            "module": class_name(type(module)),
             "num_parameters": module.num_parameters,
             "model_config": plain_model_config(self.module_specs[module_id].model_config),
         }

@@ -18,6 +18,7 @@ from checkpoints import (
     PathLike,
     check_shape,
     read_checkpoint,
+    read_code,
     read_manifest,
 )
 from checkpoints.components import naming_component
@@ -33,6 +34,7 @@ from trainer.connectors.encoding import NOTHING
 from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.modules.rl_module import is_class_there
 from trainer.name_resolution import stranger
 from trainer.types import ModuleId
 
@@ -102,14 +104,21 @@ class TrainedPolicy:
         *,
         module_id: ModuleId | None = None,
         module_class: type[RLModule] | None = None,
+        allow_code: bool = False,
     ) -> _Self:
-        """The policy of a checkpoint. Nothing that the checkpoint names is imported or called.
+        """The policy of a checkpoint.
+
+        Nothing that the checkpoint names is imported or called. A class of networks of your own
+        that this program does not have yet is taken from the code in the checkpoint if you saved
+        it on this machine, or with `allow_code`.
 
         Args:
             path: a checkpoint of an algorithm, or the directory of a run, which stands for its
                 newest whole checkpoint.
             module_id: whose policy, if the run has several modules; None is the only one.
             module_class: the class of the network, if it is yours and was not imported yet.
+            allow_code: run code saved in the checkpoint; say True only for one from a source that
+                you trust like a program.
 
         Raises:
             CheckpointError: the checkpoint is missing or damaged, of another kind, of an algorithm
@@ -133,9 +142,11 @@ class TrainedPolicy:
         config = _acting_config(algorithm.config_class(), states[_CONFIG])
         if not place and (only := only_module_of(states[_CONFIG])) is not None:
             known_module(module_id, [only], _ARGUMENT)
-        module = (module_class or RLModule).from_checkpoint(
-            Path(path) / f"{_LEARNER}{place}/{_MODULE}"
-        )
+        where = Path(path) / f"{_LEARNER}{place}/{_MODULE}"
+        may_run_code = manifest.code is not None and (allow_code or manifest.is_own)
+        if module_class is None and may_run_code and not is_class_there(where):
+            read_code(path, allow_code=allow_code)  # which makes the class
+        module = (module_class or RLModule).from_checkpoint(where)
         statistics = None
         if statistics_name in states:
             encoder = ObservationEncoder(

@@ -33,6 +33,7 @@ from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit import checks
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer
+from trainer_toolkit.class_names import full_name
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def spec_record(spec: RLModuleSpec) -> State | None:
     module_class = spec.module_class or ActorCriticModule
     try:
         record: State = {
-            "class": f"{module_class.__module__}.{module_class.__qualname__}",
+            "class": full_name(module_class),
             "observation_space": _record_of_space(spec.observation_space),
             "action_space": _record_of_space(spec.action_space),
             "model_config": plain_setting(config or {}),

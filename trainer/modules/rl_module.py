@@ -28,6 +28,7 @@ from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, ModuleId, State
 from trainer_toolkit.arguments import argument_error, takes
 from trainer_toolkit.checks import instance
+from trainer_toolkit.class_names import full_name
 from trainer_toolkit.trees import mapped
 
 # ---- space records
@@ -152,14 +153,15 @@ def plain_setting(value: Any) -> Any:
 def _class_named(base: type, record: Mapping[str, Any], path: object) -> type[Any]:
     """The class that a record names, among those that are there."""
     name = record["class"]
-    found = [cls for cls in _concrete(base) if f"{cls.__module__}.{cls.__qualname__}" == name]
+    found = [cls for cls in _concrete(base) if full_name(cls) == name]
     if not found:
         said = f"is of the class {name!r}" if name else "does not say of which class it is"
         raise CheckpointMismatchError(
-            f"The module in {path} {said}, and no class of this name was imported. Call "
-            "from_checkpoint() of its own class. In the checkpoint of an algorithm, a module is at "
-            "`<checkpoint>/learner/rl_module`, and one of several at "
-            "`<checkpoint>/learner/ID/rl_module`."
+            f"The module in {path} {said}, and no class of this name was imported. Import the file "
+            "that has it (a class of a main script is `__main__.…`, whatever its file is called), "
+            "or give it: `TrainedPolicy.from_checkpoint(path, module_class=MyModule)`, "
+            "`MyModule.from_checkpoint(path)` with the path of the module, which is "
+            "`<checkpoint>/learner/rl_module`, and of several `<checkpoint>/learner/ID/rl_module`."
         )
     return found[-1]  # a notebook's cell that was run again: the newest
 
@@ -171,6 +173,12 @@ def module_class_named(name: str) -> type[RLModule]:
         CheckpointMismatchError: none of this name was imported.
     """
     return _class_named(RLModule, {"class": name}, "the checkpoint")
+
+
+def is_class_there(path: PathLike) -> bool:
+    """Whether the class of the module that was saved at a path is known in this process."""
+    name = read_constructor(*checkpoint_and_root(path, None))["class"]
+    return any(full_name(cls) == name for cls in _concrete(RLModule))
 
 
 def _check_arguments(record: Mapping[str, Any], path: object) -> None:

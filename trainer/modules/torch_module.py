@@ -150,8 +150,7 @@ class TorchRLModule(RLModule):
                 return _outputs_of_network(self.network(batch[OBS]))
 
         name = getattr(network, "__name__", type(network).__name__)
-        Wrapped.__name__ = f"Wrapped_{name}"
-        Wrapped.__qualname__ = f"{cls.__qualname__}.wrapping.{name}"
+        Wrapped.__name__ = Wrapped.__qualname__ = f"Wrapped_{name}"
         return Wrapped
 
     # ---- weights
