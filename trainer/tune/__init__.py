@@ -29,6 +29,7 @@ from trainer.tune.callbacks import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from trainer.tune.callbacks import TrialView as Trial
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import (
     CheckpointConfig,
@@ -141,6 +142,7 @@ __all__ = [
     "TBXLoggerCallback",
     "TimeoutStopper",
     "Trainable",
+    "Trial",
     "TrialError",
     "TrialPlateauStopper",
     "TrialScheduler",

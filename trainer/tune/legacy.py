@@ -99,7 +99,22 @@ class ExperimentAnalysis:
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The last row of each trial, by its id."""
-        return {f"{each.number:05d}": each.metrics or {} for each in self.grid}
+        rows = [each.last_result for each in self.grid]
+        return dict(zip(self._ids(), rows, strict=True))
+
+    @property
+    def results_df(self) -> Any:
+        """The last rows as a pandas DataFrame, one column per path, by the trials' ids."""
+        frame = self.grid.get_dataframe()
+        frame.index = self._ids()
+        return frame
+
+    def _ids(self) -> list[str]:
+        """The trials' ids; with several experiments, behind the names of their folders."""
+        ids = [each.trial_id for each in self.grid]
+        if len(set(ids)) == len(ids):
+            return ids
+        return [f"{Path(each.path).parents[1].name}/{each.trial_id}" for each in self.grid]
 
     @property
     def trial_dataframes(self) -> dict[str, Any]:
@@ -216,7 +231,8 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
     """Runs an experiment as `Tuner` does, with arguments of before.
 
     Args:
-        run_or_experiment: the trainable, or an `Experiment`.
+        run_or_experiment: the trainable, an `Experiment`, or a list of these, which are run one
+            after the other, each in a folder of its own; then `trials` are those of all.
         settings: `config`, `stop`, `num_samples`, `metric`, `mode`, `name`, `resources_per_trial`,
             `resume` and others of `ray.tune.run`.
 
@@ -224,6 +240,8 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
         TuneError: an argument is unknown or wrong; trials failed, unless
             `raise_on_failed_trial=False`.
     """
+    if isinstance(run_or_experiment, list | tuple):
+        return _run_all(run_or_experiment, settings)
     if isinstance(run_or_experiment, Experiment):
         settings = {
             **run_or_experiment.settings,
@@ -254,6 +272,21 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
             f"first error: {grid.errors[0]}"
         ) from grid.errors[0]
     return ExperimentAnalysis(grid)
+
+
+def _run_all(experiments: Sequence[Any], settings: Mapping[str, Any]) -> ExperimentAnalysis:
+    if not experiments:
+        raise TuneError("tune.run([]) is given no experiment; expected at least one.")
+    grids = [run(each, **settings).grid for each in experiments]
+    if len(grids) == 1:
+        return ExperimentAnalysis(grids[0])
+    together = ResultGrid(
+        [result for grid in grids for result in grid],
+        folder=Path(grids[0].experiment_path),
+        metric=grids[0]._metric,
+        mode=grids[0]._mode,
+    )
+    return ExperimentAnalysis(together)
 
 
 def run_experiments(

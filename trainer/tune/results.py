@@ -41,11 +41,13 @@ class Result:
         params: the values that were searched, by path.
         status: "RUNNING", "PAUSED", "TERMINATED" or "ERROR".
         stop_reason: why it ended, in words; None while it has not.
-        error: why it failed; None if it did not.
+        error: why it failed; None if it did not. From `fit()` it is an instance of the class of the
+            trial's own error, too, which is its `__cause__`.
         num_failures: errors that it survived, and the last one.
         path: its folder.
         saved: the checkpoints that count, by row.
         num_rows: how many rows count; None: all that are there.
+        trainable_name: of what was tuned.
     """
 
     number: int
@@ -58,6 +60,7 @@ class Result:
     path: str
     saved: tuple[SavedCheckpoint, ...] = ()
     num_rows: int | None = None
+    trainable_name: str = ""
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
@@ -93,12 +96,28 @@ class Result:
             path=str(folder),
             saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
             num_rows=num_rows,
+            trainable_name=str(facts.get("trainable") or ""),
         )
 
     @functools.cached_property
     def config(self) -> Any:
         """What the trainable was given; also of trials that failed before their first row."""
         return self.config_of()
+
+    @property
+    def trial_id(self) -> str:
+        """The number as text, such as `00003`."""
+        return f"{self.number:05d}"
+
+    @property
+    def local_path(self) -> str:
+        """Its folder."""
+        return self.path
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The last row that counts, as `metrics`; empty before the first."""
+        return self.metrics or {}
 
     def rows(self) -> list[ResultDict]:
         """All rows that count, in order."""
@@ -314,9 +333,12 @@ class ResultGrid(Sequence[Result]):
             filter_nan_and_inf: leave out values that are not finite; NaN never wins.
 
         Raises:
-            TuneError: no metric or mode is known, no trial has it, or `scope` is something else.
+            TuneError: no metric or mode is known and there are several trials, no trial has it, or
+                `scope` is something else.
         """
         metric, mode = metric or self._metric, mode or self._mode
+        if metric is None and mode is None and len(self) == 1:
+            return self._results[0]
         if metric is None or mode is None:
             raise TuneError(
                 f"get_best_result(metric={metric!r}, mode={mode!r}): expected both, here or in "
@@ -398,11 +420,18 @@ class ResultGrid(Sequence[Result]):
 
 
 def result_of(
-    trial: Trial, config_of: Callable[[], Any], path: Path, saved: Sequence[SavedCheckpoint]
+    trial: Trial,
+    config_of: Callable[[], Any],
+    path: Path,
+    saved: Sequence[SavedCheckpoint],
+    *,
+    trainable_name: str,
+    cause: BaseException | None = None,
 ) -> Result:
     """The result of a trial.
 
-    Checkpoints for repairs alone are no part of `saved`.
+    Checkpoints for repairs alone are no part of `saved`. `cause` is the error of its code, if this
+    process has seen it.
     """
     error = trial.error if trial.status is TrialStatus.ERROR else None
     return Result(
@@ -411,14 +440,37 @@ def result_of(
         params=trial.params,
         status=trial.status.value,
         stop_reason=trial.stop_reason,
-        error=None if error is None else TrialError(error),
+        error=None if error is None else _trial_error(error, cause),
         num_failures=trial.num_failures,
         path=str(path),
         saved=tuple(
             entry for entry in saved if entry.name == checkpoint_folder_name(entry.row_number)
         ),
         num_rows=trial.num_rows,
+        trainable_name=trainable_name,
     )
+
+
+def _trial_error(text: str, cause: BaseException | None) -> TrialError:
+    """A `TrialError` that `except` clauses for the trial's own error take as well."""
+    try:
+        error = _class_of(type(cause))(text) if isinstance(cause, Exception) else TrialError(text)
+        error.__dict__.update(getattr(cause, "__dict__", {}))
+    except Exception:  # noqa: BLE001 - the class is a user's, and need not be derivable
+        error = TrialError(text)
+    error.__cause__ = cause
+    return error
+
+
+def _class_of(cause: type[BaseException]) -> type[TrialError]:
+    if issubclass(TrialError, cause):
+        return TrialError
+    members = {
+        "__init__": lambda self, text: BaseException.__init__(self, text),
+        "__str__": lambda self: str(self.args[0]),
+        "__reduce__": lambda self: (TrialError, self.args),
+    }
+    return type("TrialError", (TrialError, cause), members)
 
 
 def _sign(mode: Mode | None) -> float:

@@ -20,7 +20,7 @@ from trainer.tune.events import Trial
 from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Row, adopt_objective, number_at
-from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
+from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace, seed_of
 from trainer_toolkit.checks import shown
 
 HowOver = Literal["complete", "pruned", "failed"]
@@ -189,10 +189,12 @@ class BasicVariantGenerator(Searcher):
 
     Args:
         points_to_evaluate: complete or partial configs, tried first and in order; each counts as
-            one of `num_samples`, and what it leaves open is drawn or goes through its grid.
+            one of `num_samples`, and what it leaves open is drawn or goes through its grid. Values
+            outside of the space are told and tried.
         max_concurrent: trials that run at the same time at most; 0: as many as there are lanes.
         constant_grid_search: the same random values for all points of a grid.
-        random_state: a seed of its own instead of the experiment's.
+        random_state: a seed of its own instead of the experiment's, or a NumPy generator that one
+            is drawn from.
     """
 
     keys = ()
@@ -204,9 +206,12 @@ class BasicVariantGenerator(Searcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         max_concurrent: int = 0,
         constant_grid_search: bool = False,
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(random_state, np.random.Generator | np.random.RandomState):
+            random_state = seed_of(random_state)
+            self._arguments["random_state"] = random_state  # a restore goes on with it
         points = [] if points_to_evaluate is None else points_to_evaluate
         if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
             raise TuneError(
@@ -217,8 +222,7 @@ class BasicVariantGenerator(Searcher):
             isinstance(random_state, bool) or not isinstance(random_state, int | np.integer)
         ):
             raise TuneError(
-                f"random_state={shown(random_state)}: expected an int. A generator would remember "
-                "its draws, which no restore could repeat; give its seed."
+                f"random_state={shown(random_state)}: expected an int or a NumPy generator."
             )
         self._points = tuple(points_to_evaluate or ())
         self._max_concurrent, self._is_constant = max_concurrent, constant_grid_search
@@ -229,7 +233,9 @@ class BasicVariantGenerator(Searcher):
         if self._seed is not None:
             context = SearchContext(context.space, int(self._seed), context.num_samples)
         super().begin(context)
-        self._given = [context.space.flat_point(point) for point in self._points]
+        self._given = [
+            context.space.flat_point(point, may_be_outside=True) for point in self._points
+        ]
         self._num_before = [0]
         for point in self._given:
             self._num_before.append(self._num_before[-1] + self._num_grid_points(point))

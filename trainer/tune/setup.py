@@ -361,6 +361,8 @@ class ExperimentSetup:
                     functools.partial(plan.space.config, trial.params),
                     records.files_of(trial.number).path,
                     records.saved_of(trial.number),
+                    trainable_name=self.spec.name,
+                    cause=experiment.causes.get(trial.number),
                 )
                 for trial in controller.trials
             ],

@@ -302,7 +302,10 @@ class CombinedStopper(Stopper):
 
 
 class Bounds(Stopper):
-    """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds."""
+    """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds.
+
+    A dict inside is a path: `{"env_runners": {"episode_return_mean": 100}}`.
+    """
 
     is_of_trial = True
 
@@ -313,7 +316,7 @@ class Bounds(Stopper):
             TuneError: one is no number and no pair of a sign and a number.
         """
         self.bounds: list[tuple[str, str, float]] = []
-        for key, written in bounds.items():
+        for key, written in _flat(bounds):
             sign, bound = written if isinstance(written, tuple | list) else (">=", written)
             is_number = isinstance(bound, int | float | np.number) and bound == bound
             if not isinstance(key, str) or sign not in _OPERATORS or not is_number:
@@ -338,6 +341,14 @@ class Bounds(Stopper):
     def reason(self) -> str:
         """The one that is reached."""
         return self._reached
+
+
+def _flat(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, written in bounds.items():
+        if isinstance(written, Mapping):
+            yield from ((f"{key}/{inner}", bound) for inner, bound in _flat(written))
+        else:
+            yield key, written
 
 
 class StopCriteria:

@@ -10,6 +10,7 @@ import copy
 import inspect
 import logging
 import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -357,13 +358,17 @@ class Trainable:
         elapsed_s = time.monotonic() - began_at
         return {"training_iteration": self._iteration, "time_this_iter_s": elapsed_s, **row}
 
-    def save(self, checkpoint_dir: str | Path) -> str:
-        """Saves into a directory, which exists, and returns its path.
+    def save(self, checkpoint_dir: str | Path | None = None) -> str:
+        """Saves into a directory, and returns its path.
+
+        Args:
+            checkpoint_dir: is made if need be; None: a new temporary one.
 
         Raises:
             StateError: `save_checkpoint` returned something that is no plain data.
         """
-        folder = Path(checkpoint_dir)
+        folder = Path(tempfile.mkdtemp() if checkpoint_dir is None else checkpoint_dir)
+        folder.mkdir(parents=True, exist_ok=True)
         data = self.save_checkpoint(str(folder))
         if isinstance(data, Mapping):
             write_data(folder, data)
@@ -401,7 +406,7 @@ class AlgorithmTrainable(Trainable):
         """Trains for one iteration."""
         return self.algorithm.train()
 
-    def save(self, checkpoint_dir: str | Path) -> str:
+    def save(self, checkpoint_dir: str | Path | None = None) -> str:
         """Saves as `Algorithm.save_to_path` does."""
         return self.algorithm.save_to_path(checkpoint_dir)
 

@@ -1,0 +1,304 @@
+"""Scripts written for Ray Tune find what they call, where it is and what it gives."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer import tune
+from trainer.errors import TrialError, TuneError
+from trainer.tune.logger import LegacyLoggerCallback, Logger
+from trainer.tune.searchers import BasicVariantGenerator
+
+
+def run(trainable, folder, **more):
+    """`tune.run` in a folder, without output."""
+    return tune.run(trainable, storage_path=folder, verbose=0, **more)
+
+
+def fitted(trainable, folder, *, space=None, tuning=None, **running):
+    return tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(**{"seed": 0, "in_process": True, **(tuning or {})}),
+        run_config=tune.RunConfig(storage_path=folder, verbose=0, **running),
+    ).fit()
+
+
+def scored(config):
+    tune.report({"score": config.get("x", 0)})
+
+
+# ---- results
+
+
+def test_one_trial_is_the_best_without_a_metric_and_of_several_none_is(tmp_path):
+    assert fitted(scored, tmp_path, name="one").get_best_result().number == 0
+    grid = fitted(scored, tmp_path, name="two", space={"x": tune.grid_search([1, 2])})
+    with pytest.raises(TuneError, match="expected both"):
+        grid.get_best_result()
+    with pytest.raises(TuneError, match="No trial is the best by 'loss'"):
+        fitted(scored, tmp_path, name="three").get_best_result("loss", "min")
+
+
+def test_trials_of_an_analysis_have_the_names_of_ray_tunes_trials(tmp_path):
+    analysis = run(scored, tmp_path, config={"x": tune.grid_search([3, 5])}, name="names")
+    trial = analysis.trials[1]
+    assert trial.last_result["score"] == 5
+    assert trial.last_result["config"] == {"x": 5}
+    assert trial.local_path == trial.path == str(tmp_path / "names/trials/00001")
+    assert (trial.trial_id, trial.trainable_name, trial.status) == (
+        *("00001", "scored"),
+        tune.Trial.TERMINATED,
+    )
+    assert tune.Result.from_path(trial.path).trainable_name == "scored"
+
+
+def test_last_rows_are_a_data_frame_by_the_trials_ids(tmp_path):
+    pytest.importorskip("pandas")
+    frame = run(scored, tmp_path, config={"x": tune.grid_search([3, 5])}).results_df
+    assert list(frame.index) == ["00000", "00001"]
+    assert list(frame["score"]) == [3, 5]
+    assert list(frame["config/x"]) == [3, 5]
+
+
+class OwnError(ValueError):
+    """Has attributes and another constructor."""
+
+    def __init__(self, code, place):
+        super().__init__(code, place)
+        self.code = code
+
+
+def raising(config):
+    if config["kind"] == "own":
+        raise OwnError(7, place="here")
+    raise {"key": KeyError, "file": FileNotFoundError, "type": TypeError}[config["kind"]]("told")
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_an_error_is_an_instance_of_the_trials_own(tmp_path, in_process):
+    space = {"kind": tune.grid_search(["own", "key", "file", "type"])}
+    grid = fitted(raising, tmp_path, name="raise", space=space, tuning={"in_process": in_process})
+    for result, kind in zip(grid, (OwnError, KeyError, FileNotFoundError, TypeError), strict=True):
+        assert isinstance(result.error, kind)
+        assert isinstance(result.error, TrialError)
+        assert isinstance(result.error.__cause__, kind)
+        assert kind.__name__ in str(result.error)
+    assert grid[0].error.code == 7
+    read = tune.Tuner.restore(tmp_path / "raise", raising).get_results()
+    assert [str(error) for error in read.errors] == [str(error) for error in grid.errors]
+    with pytest.raises(KeyError):
+        raise grid[1].error
+
+
+# ---- names of experiments
+
+
+def test_a_name_that_was_used_before_gets_a_number_and_is_told(tmp_path, caplog):
+    paths = [
+        Path(fitted(scored, tmp_path, name="x", space={"x": value}).experiment_path)
+        for value in (1, 2, 3)
+    ]
+    assert [path.name for path in paths] == ["x", "x-2", "x-3"]
+    assert "x holds an experiment already" in caplog.text
+    assert "Tuner.restore" in caplog.text
+    assert [tune.ExperimentAnalysis(path).trials[0].config["x"] for path in paths] == [1, 2, 3]
+
+
+# ---- several experiments
+
+
+def test_a_list_of_experiments_is_run_one_after_the_other(tmp_path):
+    experiments = [
+        tune.Experiment("first", scored, config={"x": tune.grid_search([1, 2])}),
+        tune.Experiment("second", scored, config={"x": 9}),
+    ]
+    analysis = run(experiments, tmp_path, metric="score", mode="max")
+    assert [trial.config["x"] for trial in analysis.trials] == [1, 2, 9]
+    assert analysis.best_config == {"x": 9}
+    assert list(analysis.results) == ["first/00000", "first/00001", "second/00000"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
+    with pytest.raises(TuneError, match="at least one"):
+        run([], tmp_path)
+
+
+# ---- stopping and counting
+
+
+def nested(config):
+    for number in range(1, 100):
+        tune.report({"env_runners": {"score": {"mean": number}}, "other": -number})
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        {"env_runners": {"score": {"mean": 4}}},
+        {"env_runners/score": {"mean": 4}},
+        {"env_runners": {"score/mean": (">=", 4)}, "training_iteration": 50},
+        {"other": ("<=", -4)},
+    ],
+)
+def test_bounds_of_stop_may_be_nested(tmp_path, stop):
+    grid = fitted(nested, tmp_path, stop=stop)
+    assert len(grid[0].rows()) == 4
+
+
+def test_a_nested_bound_that_is_misspelt_is_named_by_its_path(tmp_path):
+    with pytest.raises(TuneError, match="'env_runners/scores'"):
+        fitted(nested, tmp_path, stop={"env_runners": {"scores": 4}})
+
+
+class Counting(tune.Trainable):
+    """Counts what it does in each row; keeps its rows, and nothing of the sums."""
+
+    def setup(self, config):
+        self.row = 0
+
+    def step(self):
+        self.row += 1
+        if self.row == 4 and not Path(self.logdir, "raised").exists():
+            Path(self.logdir, "raised").touch()
+            raise RuntimeError("once")
+        return {"timesteps_this_iter": 10 + self.row, "episodes_this_iter": 2}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {"row": self.row}
+
+    def load_checkpoint(self, checkpoint):
+        self.row = checkpoint["row"]
+
+
+def test_timesteps_of_rows_are_summed_over_restarts(tmp_path):
+    grid = fitted(
+        Counting,
+        tmp_path,
+        stop={"timesteps_total": 80},
+        failure_config=tune.FailureConfig(max_failures=1),
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2),
+        tuning={"in_process": False},
+    )
+    rows = grid[0].rows()
+    assert grid[0].num_failures == 1
+    assert [row["timesteps_total"] for row in rows] == [11, 23, 36, 50, 65, 81]
+    assert [row["episodes_total"] for row in rows] == [2, 4, 6, 8, 10, 12]
+    assert "timesteps_total" not in fitted(nested, tmp_path)[0].rows()[0].keys()
+
+
+def reporting_totals(config):
+    tune.report(timesteps_total=5)
+    tune.report(timesteps_this_iter=2)
+    tune.report(timesteps_total=5)
+
+
+def test_totals_that_are_reported_are_left_alone(tmp_path):
+    rows = fitted(reporting_totals, tmp_path)[0].rows()
+    assert [row["timesteps_total"] for row in rows] == [5, 7, 5]
+
+
+# ---- classes
+
+
+class Saved(Counting):
+    """Without `step`'s error."""
+
+
+def test_a_class_saves_into_a_folder_of_its_own_making(tmp_path):
+    first, second = Saved({}), Saved({})
+    first.row = 3
+    path = first.save()
+    second.restore(path)
+    assert second.row == 3
+    assert first.save() != path
+    assert first.save(tmp_path / "made") == str(tmp_path / "made")
+
+
+# ---- searching
+
+
+def test_domains_are_sampled_outside_of_an_experiment():
+    np.random.seed(7)  # noqa: NPY002 - what users of Ray Tune seed
+    drawn = [tune.uniform(0, 1).sample() for _ in range(2)]
+    np.random.seed(7)  # noqa: NPY002
+    assert [tune.uniform(0, 1).sample() for _ in range(2)] == drawn
+    assert drawn[0] != drawn[1]
+    assert 0 <= drawn[0] < 1
+    assert tune.randint(0, 9).sample(random_state=3) == tune.randint(0, 9).sample(random_state=3)
+    rng = np.random.default_rng(0)
+    several = tune.choice(["a", "b"]).sample(size=50, random_state=rng)
+    assert set(several) == {"a", "b"}
+    assert several != tune.choice(["a", "b"]).sample(size=50, random_state=rng)
+    legacy = np.random.RandomState(1)
+    assert tune.loguniform(1e-4, 1).sample(random_state=legacy) > 0
+    assert tune.sample_from(lambda config: config["x"] + 1).sample({"x": 2}) == 3
+
+
+@pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng, int])
+def test_a_search_has_a_random_state_of_its_own(tmp_path, make):
+    def configs(seed, state):
+        searcher = BasicVariantGenerator(random_state=make(state))
+        grid = fitted(
+            scored,
+            tmp_path,
+            name="random",
+            space={"x": tune.uniform(0, 1)},
+            tuning={"search_alg": searcher, "num_samples": 3, "seed": seed},
+        )
+        return grid.experiment_path, [result.config for result in grid]
+
+    path, first = configs(1, 1000)
+    assert configs(2, 1000)[1] == first
+    assert configs(1, 1001)[1] != first
+    header = json.loads(Path(path, "journal.jsonl").read_text().splitlines()[0])
+    assert isinstance(header["entry"]["searcher"]["random_state"], int)
+    tuner = tune.Tuner.restore(
+        path, scored, tune_config=tune.TuneConfig(num_samples=4, in_process=True)
+    )
+    more = [result.config for result in tuner.fit()]
+    assert (more[:3], len(more)) == (first, 4)
+
+
+# ---- callbacks
+
+
+class Noting(Logger):
+    """Writes what it is told into the trial's folder."""
+
+    def _init(self):
+        self.lines = [f"begin {self.config['x']} {self.trial.trial_id}"]
+
+    def on_result(self, result):
+        self.lines.append(f"row {result['score']}")
+
+    def close(self):
+        Path(self.logdir, "noted.txt").write_text("\n".join([*self.lines, "end", ""]))
+
+
+def test_old_loggers_are_made_for_each_trial(tmp_path):
+    grid = fitted(
+        scored,
+        tmp_path,
+        space={"x": tune.grid_search([4, 5])},
+        callbacks=[LegacyLoggerCallback([Noting])],
+    )
+    noted = [Path(result.path, "noted.txt").read_text() for result in grid]
+    assert noted == ["begin 4 00000\nrow 4\nend\n", "begin 5 00001\nrow 5\nend\n"]
+
+
+def test_names_of_trials_are_made_of_their_configs(tmp_path):
+    names = []
+
+    class Listening(tune.Callback):
+        def on_trial_complete(self, trial, **_):
+            names.append((str(trial), trial.trainable_name))
+
+    fitted(
+        scored,
+        tmp_path,
+        space={"x": tune.grid_search([4, 5])},
+        callbacks=[Listening()],
+        tuning={"trial_name_creator": lambda trial: f"{trial.trainable_name}_{trial.config['x']}"},
+    )
+    assert names == [("scored_4", "scored"), ("scored_5", "scored")]
