@@ -184,7 +184,7 @@ def test_timesteps_of_rows_are_summed_over_restarts(tmp_path):
     assert grid[0].num_failures == 1
     assert [row["timesteps_total"] for row in rows] == [11, 23, 36, 50, 65, 81]
     assert [row["episodes_total"] for row in rows] == [2, 4, 6, 8, 10, 12]
-    assert "timesteps_total" not in fitted(nested, tmp_path)[0].rows()[0].keys()
+    assert "timesteps_total" not in fitted(nested, tmp_path)[0].rows()[0]
 
 
 def reporting_totals(config):

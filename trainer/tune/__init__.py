@@ -20,7 +20,13 @@ the same trials, the same rows, the same best config come of it.
 from typing import NoReturn
 
 from trainer.envs import register_env
-from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
+from trainer.errors import (
+    JournalError,
+    SearchSpaceError,
+    TrialError,
+    TuneError,
+    TuneSettingError,
+)
 from trainer.tune import logger, schedulers, search, stopper
 from trainer.tune.callbacks import (
     Callback,
@@ -149,6 +155,7 @@ __all__ = [
     "TuneConfig",
     "TuneContext",
     "TuneError",
+    "TuneSettingError",
     "Tuner",
     "choice",
     "create_scheduler",

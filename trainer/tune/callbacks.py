@@ -163,6 +163,9 @@ class TrialView:
     logdir = local_path
 
 
+_Trials = Sequence[TrialView]
+
+
 class Callback:
     """Derive from it and write what you want to be told; every method does nothing.
 
@@ -235,24 +238,31 @@ class LoggerCallback(Callback):
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
         """A trial is over."""
 
-    def on_trial_start(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_start(trial)
 
-    def on_trial_restore(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_restore(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_restore(trial)
 
-    def on_trial_save(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_save(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_save(trial)
 
     def on_trial_result(
-        self, *_: Any, iteration: int, trial: TrialView, result: Mapping[str, Any], **__: Any
+        self,
+        iteration: int,
+        trials: _Trials,
+        trial: TrialView,
+        result: Mapping[str, Any],
+        **_: Any,
     ) -> None:
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: _Trials, trial: TrialView, **_: Any
+    ) -> None:
         self.log_trial_end(trial, failed=False)
 
-    def on_trial_error(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_end(trial, failed=True)
 
 

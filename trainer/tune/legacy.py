@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints.links import check_links
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from trainer.tune.results import Result, ResultGrid
@@ -23,7 +23,9 @@ _RESUMES: Final[Mapping[Any, Mapping[str, bool]]] = {
     "AUTO": {},
     "ERRORED_ONLY": {"resume_errored": True},
     "AUTO+ERRORED": {"resume_errored": True},
+    "AUTO+ERRORED_ONLY": {"resume_errored": True},
     "AUTO+RESTART_ERRORED": {"restart_errored": True},
+    "AUTO+RESTART_ERRORED_ONLY": {"restart_errored": True},
 }
 _OF_TUNING: Final = (
     "metric",
@@ -118,8 +120,8 @@ class ExperimentAnalysis:
 
     @property
     def trial_dataframes(self) -> dict[str, Any]:
-        """All rows of each trial as a pandas DataFrame, by its folder."""
-        return {each.path: each.metrics_dataframe for each in self.grid}
+        """All rows of each trial as a pandas DataFrame, by its id."""
+        return dict(zip(self._ids(), (each.metrics_dataframe for each in self.grid), strict=True))
 
     @property
     def best_trial(self) -> Result:
@@ -135,6 +137,16 @@ class ExperimentAnalysis:
     def best_result(self) -> dict[str, Any]:
         """The last row of the best trial."""
         return self.get_best_trial().metrics or {}
+
+    @property
+    def best_dataframe(self) -> Any:
+        """All rows of the best trial as a pandas DataFrame."""
+        return self.get_best_trial().metrics_dataframe
+
+    @property
+    def best_result_df(self) -> Any:
+        """The last row of the best trial as a pandas DataFrame."""
+        return self.best_dataframe.tail(1)
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
@@ -174,7 +186,7 @@ class ExperimentAnalysis:
         """The checkpoint of a trial whose row is best."""
         metric, mode = metric or self.default_metric, mode or self.default_mode
         if metric is None or mode is None:
-            raise TuneError("get_best_checkpoint() needs metric and mode; give both.")
+            raise TuneSettingError("get_best_checkpoint() needs metric and mode; give both.")
         return trial.get_best_checkpoint(metric, mode)
 
     def get_last_checkpoint(
@@ -184,12 +196,14 @@ class ExperimentAnalysis:
         return (trial or self.get_best_trial(metric, mode)).checkpoint
 
     def get_all_configs(self) -> dict[str, Any]:
-        """All configs, by the trials' folders."""
-        return {each.path: each.config for each in self.grid}
+        """All configs, by the trials' ids."""
+        return dict(zip(self._ids(), (each.config for each in self.grid), strict=True))
 
     def dataframe(self, metric: str | None = None, mode: Mode | None = None) -> Any:
-        """A pandas DataFrame with a row per trial."""
-        return self.grid.get_dataframe(metric, mode)
+        """A pandas DataFrame with a row per trial: its last, or with `mode` that of the best."""
+        if mode is not None and metric is None:
+            raise TuneSettingError(f"dataframe(mode={mode!r}) has no metric; give one.")
+        return self.grid.get_dataframe(None if mode is None else metric, mode)
 
     def stats(self) -> dict[str, Any]:
         """How many trials there are, and how many failed."""
@@ -214,14 +228,18 @@ class Experiment:
     Attributes:
         name: of its folder.
         run: the trainable.
-        settings: further arguments of `run`.
+        settings: further arguments of `run`, and `env`, which goes into its `config`.
     """
 
     name: str
     run: Any
     settings: Mapping[str, Any]
 
-    def __init__(self, name: str, run: Any, **settings: Any) -> None:
+    def __init__(self, name: str, run: Any = None, **settings: Any) -> None:
+        if run is None:
+            raise TuneSettingError(f"Experiment({name!r}) has no `run`; expected what is tuned.")
+        if (env := settings.pop("env", None)) is not None:
+            settings["config"] = {**(settings.get("config") or {}), "env": env}
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "run", run)
         object.__setattr__(self, "settings", settings)
@@ -251,12 +269,12 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
         run_or_experiment = run_or_experiment.run
     known = {*_OF_TUNING, *_OF_RUNNING, *_OF_SAVING, *_OTHERS}
     if unknown := sorted(settings.keys() - known):
-        raise TuneError(
+        raise TuneSettingError(
             f"tune.run() does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}; "
             "tune.Tuner has more."
         )
     if settings.get("restore") is not None:
-        raise TuneError(
+        raise TuneSettingError(
             "tune.run(restore=…) is not offered: load the checkpoint in the trainable, such as "
             "algo.restore_from_path(path)."
         )
@@ -276,7 +294,7 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
 
 def _run_all(experiments: Sequence[Any], settings: Mapping[str, Any]) -> ExperimentAnalysis:
     if not experiments:
-        raise TuneError("tune.run([]) is given no experiment; expected at least one.")
+        raise TuneSettingError("tune.run([]) is given no experiment; expected at least one.")
     grids = [run(each, **settings).grid for each in experiments]
     if len(grids) == 1:
         return ExperimentAnalysis(grids[0])
@@ -318,7 +336,7 @@ def _tuner(trainable: Any, settings: Mapping[str, Any]) -> Tuner:
     if resume:
         if resume not in _RESUMES:
             choices = ", ".join(map(repr, _RESUMES))
-            raise TuneError(f"resume={resume!r}: expected one of {choices}, or False.")
+            raise TuneSettingError(f"resume={resume!r}: expected one of {choices}, or False.")
         folder = Path(str(run_config.storage_path)).expanduser() / str(run_config.name)
         if run_config.name is not None and Tuner.can_restore(folder):
             restored: Tuner = Tuner.restore(
@@ -352,7 +370,7 @@ def _saving(settings: Mapping[str, Any]) -> CheckpointConfig:
         old["checkpoint_score_attribute"] = str(attribute).removeprefix("min-")
         old["checkpoint_score_order"] = "min" if is_small_good else "max"
     if given is not None and old:
-        raise TuneError(
+        raise TuneSettingError(
             f"checkpoint_config and {', '.join(old)} were both given; leave one of them out."
         )
     return given if given is not None else CheckpointConfig(**old)

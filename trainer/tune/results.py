@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from checkpoints.links import check_links
-from trainer.errors import TrialError, TuneError
+from trainer.errors import TrialError, TuneError, TuneSettingError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
@@ -113,6 +113,10 @@ class Result:
     def local_path(self) -> str:
         """Its folder."""
         return self.path
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is one."""
+        return bool(self.saved)
 
     @property
     def last_result(self) -> dict[str, Any]:
@@ -340,13 +344,13 @@ class ResultGrid(Sequence[Result]):
         if metric is None and mode is None and len(self) == 1:
             return self._results[0]
         if metric is None or mode is None:
-            raise TuneError(
+            raise TuneSettingError(
                 f"get_best_result(metric={metric!r}, mode={mode!r}): expected both, here or in "
                 'TuneConfig, such as metric="loss", mode="min".'
             )
         sign = _sign(mode)
         if scope not in _SCOPES:
-            raise TuneError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
+            raise TuneSettingError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
         scored = []
         for result in self._results:
             value = _scoped(result, metric, sign, scope)
@@ -475,7 +479,7 @@ def _class_of(cause: type[BaseException]) -> type[TrialError]:
 
 def _sign(mode: Mode | None) -> float:
     if mode not in ("min", "max"):
-        raise TuneError(f'mode={mode!r}: expected "min" or "max".')
+        raise TuneSettingError(f'mode={mode!r}: expected "min" or "max".')
     return 1.0 if mode == "max" else -1.0
 
 

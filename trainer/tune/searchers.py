@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.events import Trial
 from trainer.tune.parts import Part
 from trainer.tune.positions import Kind, rng_at
@@ -120,7 +120,7 @@ class Searcher(Part):
         self.context = context
         if context.space.grids and not self.takes_grids:
             grids = ", ".join(context.space.grids)
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__} chooses values itself, and {grids} is a grid_search; "
                 "expected no grids. Write choice([...]), or leave search_alg out."
             )
@@ -214,14 +214,14 @@ class BasicVariantGenerator(Searcher):
             self._arguments["random_state"] = random_state  # a restore goes on with it
         points = [] if points_to_evaluate is None else points_to_evaluate
         if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
-            raise TuneError(
+            raise TuneSettingError(
                 f"points_to_evaluate={shown(points_to_evaluate)}: expected a list of dicts, each a "
                 "config or a part of one, such as [{'lr': 1e-3}]."
             )
         if random_state is not None and (
             isinstance(random_state, bool) or not isinstance(random_state, int | np.integer)
         ):
-            raise TuneError(
+            raise TuneSettingError(
                 f"random_state={shown(random_state)}: expected an int or a NumPy generator."
             )
         self._points = tuple(points_to_evaluate or ())
@@ -303,7 +303,7 @@ class _Around(Searcher):
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__}({shown(searcher)}): expected a Searcher, such as "
                 "OptunaSearch()."
             )
@@ -410,7 +410,9 @@ class Repeater(_Around):
         super().__init__(searcher)
         self.repeat, self._sets_index = _at_least_one("repeat", repeat), set_index
         if reduce not in _REDUCTIONS:
-            raise TuneError(f"reduce={shown(reduce)}: expected one of {', '.join(_REDUCTIONS)}.")
+            raise TuneSettingError(
+                f"reduce={shown(reduce)}: expected one of {', '.join(_REDUCTIONS)}."
+            )
         self._reduce = reduce
         self._params: dict[int, Mapping[str, Any]] = {}  # of each suggestion that is still needed
         self._values: dict[int, dict[int, float]] = {}  # by suggestion, and by trial that is over
@@ -419,7 +421,7 @@ class Repeater(_Around):
         """Hands it on, with the number of suggestions in the place of that of trials."""
         self._check(context.num_samples)
         if isinstance(self.metric, list | tuple):
-            raise TuneError(
+            raise TuneSettingError(
                 f"Repeater compares one metric, not {self.metric!r}. Give one, or leave it out."
             )
         super().begin(replace(context, num_samples=self._num_suggestions(context.num_samples)))
@@ -431,7 +433,7 @@ class Repeater(_Around):
 
     def _check(self, num_samples: int) -> None:
         if num_samples > 0 and num_samples % self.repeat:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Repeater(repeat={self.repeat}) makes {self.repeat} trials per suggestion; "
                 f"expected a multiple as num_samples, not {num_samples}."
             )
@@ -497,7 +499,7 @@ class Repeater(_Around):
 
 def _at_least_one(name: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise TuneError(f"{name}={given!r}: expected an int ≥ 1.")
+        raise TuneSettingError(f"{name}={given!r}: expected an int ≥ 1.")
     return given
 
 
@@ -507,7 +509,7 @@ def refuse_dependent_samples(space: SearchSpace, searcher: str) -> dict[str, Sam
         name: domain for name, domain in space.parameters.items() if isinstance(domain, SampleFrom)
     }
     if len(found) == len(space.parameters):
-        raise TuneError(
+        raise TuneSettingError(
             f"{searcher} finds nothing to search: the space has {len(found)} sample_from functions "
             "and no other parameter. Add uniform(), choice() …, or leave search_alg out."
         )

@@ -43,6 +43,7 @@ from trainer.tune.checkpoint import (
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import is_number
 from trainer.tune.session import (
+    UNNAMED_METRIC,
     ReportedRow,
     Session,
     TrialStopped,
@@ -478,7 +479,7 @@ def _report_value(value: Any, session: Session) -> None:
                 f"The trainable returned or yielded {value!r:.60}, a {type(value).__name__}; "
                 "expected a row (a dict), a number, or nothing."
             )
-        value = {"_metric": number}
+        value = {UNNAMED_METRIC: number}
     session.report(reported_row(value, {}, logged=session.logged), None)
 
 

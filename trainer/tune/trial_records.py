@@ -158,6 +158,8 @@ class TrialRecords:
         folder, others = str(folder_of(view)), self._other_folders()
         is_plain = Path(folder).name == folder and folder not in (".", "..")
         is_number = folder.isdecimal() and folder != trial.trial_id
+        if folder in others.values():
+            folder = f"{folder}_{trial.trial_id}"
         if not is_plain or is_number or folder in others.values():
             raise TuneError(
                 f"trial_dirname_creator gave {folder!r} for trial {trial.number}; expected a "
