@@ -57,7 +57,19 @@ def test_trials_of_an_analysis_have_the_names_of_ray_tunes_trials(tmp_path):
 
 def test_last_rows_are_a_data_frame_by_the_trials_ids(tmp_path):
     pytest.importorskip("pandas")
-    frame = run(scored, tmp_path, config={"x": tune.grid_search([3, 5])}).results_df
+    analysis = run(
+        scored,
+        tmp_path,
+        config={"x": tune.grid_search([3, 5])},
+        metric="score",
+        mode="max",
+    )
+    assert list(analysis.best_dataframe["score"]) == list(analysis.best_result_df["score"]) == [5]
+    assert list(analysis.trial_dataframes) == list(analysis.get_all_configs())
+    assert list(analysis.dataframe("score")["score"]) == [3, 5]
+    with pytest.raises(ValueError, match="no metric"):
+        analysis.dataframe(mode="max")
+    frame = analysis.results_df
     assert list(frame.index) == ["00000", "00001"]
     assert list(frame["score"]) == [3, 5]
     assert list(frame["config/x"]) == [3, 5]
@@ -260,7 +272,155 @@ def test_a_search_has_a_random_state_of_its_own(tmp_path, make):
     assert (more[:3], len(more)) == (first, 4)
 
 
+class QuietScheduler(tune.TrialScheduler):
+    """Returns nothing where it has nothing to say."""
+
+    needs_metric = False
+
+    def on_trial_result(self, trial, result):
+        return self.STOP if result["other"] <= -2 else self.CONTINUE
+
+    def on_trial_complete(self, trial, result, failed):
+        self.last = trial.number
+
+
+class RaysScheduler(tune.TrialScheduler):
+    """Is written for Ray's controller."""
+
+    def on_trial_result(self, tune_controller, trial, result):
+        return self.CONTINUE
+
+
+def test_schedulers_may_say_nothing_and_get_no_controller(tmp_path):
+    grid = fitted(
+        nested, tmp_path, tuning={"scheduler": QuietScheduler()}, stop={"training_iteration": 1}
+    )
+    assert len(grid[0].rows()) == 1
+    assert len(fitted(nested, tmp_path, tuning={"scheduler": QuietScheduler()})[0].rows()) == 2
+    with pytest.raises(TuneError, match="Leave tune_controller out"):
+        fitted(
+            nested,
+            tmp_path,
+            tuning={"scheduler": RaysScheduler(), "metric": "other", "mode": "max"},
+        )
+
+
+def unnamed(config):
+    return config["x"]
+
+
+def test_numbers_without_a_name_are_compared_where_only_a_mode_is_given(tmp_path):
+    analysis = run(
+        unnamed,
+        tmp_path,
+        config={"x": tune.grid_search([1, 3, 2])},
+        mode="max",
+        scheduler=tune.ASHAScheduler(),
+    )
+    assert analysis.best_config == {"x": 3}
+
+
+# ---- small things
+
+
+@pytest.mark.parametrize("make", [dict, list])
+def test_columns_are_added_to_a_reporter(make):
+    reporter = tune.CLIReporter(metric_columns=make([("a", "A")]) if make is dict else ["a"])
+    reporter.add_metric_column("b", "B")
+    reporter.add_parameter_column("lr")
+    assert list(reporter.metric_columns) == ["a", "b"]
+    assert "B" in reporter.table([]).splitlines()[0]
+    assert "lr" in reporter.table([]).splitlines()[0]
+    with pytest.raises(ValueError, match="'b' is a column already"):
+        reporter.add_metric_column("b")
+
+
+def test_truth_values_say_whether_anything_is_shown(tmp_path, capsys):
+    run_config = {"storage_path": tmp_path, "name": "shown"}
+    tune.Tuner(scored, run_config=tune.RunConfig(verbose=False, **run_config)).fit()
+    assert capsys.readouterr().out == ""
+    tune.Tuner(scored, run_config=tune.RunConfig(verbose=True, **run_config)).fit()
+    assert "Experiment shown" in capsys.readouterr().out
+
+
+def test_folders_of_one_name_are_told_apart_by_the_number(tmp_path):
+    grid = fitted(
+        scored,
+        tmp_path,
+        name="dirs",
+        space={"x": tune.grid_search([1, 2])},
+        tuning={"trial_dirname_creator": lambda trial: "same"},
+    )
+    assert [Path(result.path).name for result in grid] == ["same", "same_00001"]
+    again = tune.Tuner.restore(
+        tmp_path / "dirs",
+        scored,
+        tune_config=tune.TuneConfig(trial_dirname_creator=lambda trial: "same"),
+    ).get_results()
+    assert [result.config["x"] for result in again] == [1, 2]
+
+
+def test_the_env_of_an_experiment_goes_into_its_config(tmp_path):
+    trials = tune.run_experiments(
+        {"e": {"run": scored, "env": "CartPole-v1", "config": {"x": 1}}},
+        storage_path=tmp_path,
+        verbose=0,
+    )
+    assert trials[0].config == {"x": 1, "env": "CartPole-v1"}
+    with pytest.raises(TuneError, match="no `run`"):
+        tune.run_experiments({"e": {}})
+
+
+def failing_once(config):
+    if config["x"] == 2 and not Path(config["marker"]).exists():
+        Path(config["marker"]).touch()
+        raise RuntimeError("once")
+    tune.report({"score": config["x"]})
+
+
+@pytest.mark.parametrize("resume", ["AUTO+ERRORED_ONLY", "AUTO+RESTART_ERRORED_ONLY"])
+def test_errored_trials_are_resumed_by_rays_names(tmp_path, resume):
+    config = {"x": tune.grid_search([1, 2]), "marker": str(tmp_path / "marker")}
+    settings = {"config": config, "name": "failing"}
+    first = run(failing_once, tmp_path, raise_on_failed_trial=False, **settings)
+    assert [trial.status for trial in first.trials] == ["TERMINATED", "ERROR"]
+    second = run(failing_once, tmp_path, resume=resume, **settings)
+    assert [trial.status for trial in second.trials] == ["TERMINATED", "TERMINATED"]
+
+
+def test_wrong_arguments_are_value_errors():
+    for wrong in (
+        lambda: tune.RunConfig(verbose="much"),
+        lambda: tune.TuneConfig(mode="best"),
+        lambda: tune.schedulers.ASHAScheduler(max_t=0),
+        lambda: tune.stopper.ExperimentPlateauStopper("x", top=0),
+        lambda: tune.SyncConfig(upload_dir="s3://bucket"),
+    ):
+        with pytest.raises(ValueError, match=r"expected|local disk"):
+            wrong()
+    tune.SyncConfig(sync_artifacts=True, sync_period=60)
+
+
 # ---- callbacks
+
+
+class ForwardingLogger(tune.LoggerCallback):
+    """Hands its events on as loggers of Ray do: by position."""
+
+    def __init__(self):
+        self.rows = []
+
+    def log_trial_result(self, iteration, trial, result):
+        self.rows.append((trial.trial_id, result["score"]))
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        super().on_trial_result(iteration, trials, trial, result, **info)
+
+
+def test_events_of_loggers_are_handed_on_by_position(tmp_path):
+    logger = ForwardingLogger()
+    fitted(scored, tmp_path, space={"x": tune.grid_search([4, 5])}, callbacks=[logger])
+    assert logger.rows == [("00000", 4), ("00001", 5)]
 
 
 class Noting(Logger):

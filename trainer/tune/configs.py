@@ -255,7 +255,7 @@ class SyncConfig:
 
     def __init__(self, **settings: Any) -> None:
         given = {name: value for name, value in settings.items() if value not in (None, False)}
-        harmless = {"sync_period", "sync_timeout", "sync_artifacts_on_checkpoint"}
+        harmless = {"sync_period", "sync_timeout", "sync_artifacts", "sync_artifacts_on_checkpoint"}
         if unwanted := sorted(given.keys() - harmless):
             raise TuneSettingError(
                 f"SyncConfig({unwanted[0]}={shown(given[unwanted[0]])}): experiments are kept on "

@@ -527,8 +527,9 @@ class Controller:
         ]
         return [*ends, EndAllEntry(reason)]
 
-    def _decisions(self, verdicts: Iterable[Verdict]) -> list[Consequence]:
-        return [entry_of(each, self._plan.space) for each in verdicts]
+    def _decisions(self, verdicts: Iterable[Verdict] | None) -> list[Consequence]:
+        # A user's `on_trial_complete` need not return anything.
+        return [entry_of(each, self._plan.space) for each in verdicts or ()]
 
     def _decided_on_end(self, event: TrialOver) -> list[Consequence]:
         trial, limit = self._trials[event.trial], self._plan.max_failures

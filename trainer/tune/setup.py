@@ -36,7 +36,7 @@ from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.plan import ExperimentPlan
 from trainer.tune.results import ResultGrid, result_of
-from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
+from trainer.tune.scheduling import FIFOScheduler, TrialScheduler, check_methods
 from trainer.tune.search_space import Choice, SampleFrom, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.session import UNNAMED_METRIC
@@ -135,6 +135,7 @@ class ExperimentSetup:
         self._check_saving()
         lanes, self.num_lanes = self.num_lanes, self.num_lanes or 1
         plan = self.plan(self.tune_config.num_samples)
+        check_methods(plan.scheduler)
         self._check_explored(plan.scheduler)
         probe = Controller(plan)
         actions = [action for step in probe.begin() for action in step.actions]
