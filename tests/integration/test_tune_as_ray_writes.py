@@ -52,7 +52,11 @@ def test_trials_of_an_analysis_have_the_names_of_ray_tunes_trials(tmp_path):
         *("00001", "scored"),
         tune.Trial.TERMINATED,
     )
+    assert str(trial) == trial.trial_name == "scored_00001"
+    assert str(trial) in str(tune.Result.from_path(trial.path).trial_name)
     assert tune.Result.from_path(trial.path).trainable_name == "scored"
+    assert trial.evaluated_params == {"x": 5}
+    assert not trial.has_checkpoint()
 
 
 def test_last_rows_are_a_data_frame_by_the_trials_ids(tmp_path):
@@ -367,6 +371,12 @@ def test_the_env_of_an_experiment_goes_into_its_config(tmp_path):
         verbose=0,
     )
     assert trials[0].config == {"x": 1, "env": "CartPole-v1"}
+    with pytest.raises(ValueError, match="a dict, an AlgorithmConfig"):
+        tune.Experiment("e", scored, config="wrong")
+    with pytest.raises(TypeError, match="cannot be tuned"):
+        tune.Experiment("e", int)
+    with pytest.raises(ValueError, match="saves by itself"):
+        tune.Experiment("e", scored, checkpoint_freq=2)
     with pytest.raises(TuneError, match="no `run`"):
         tune.run_experiments({"e": {}})
 

@@ -74,7 +74,8 @@ class TuneConfig(Part):
             makes it inexact.
         reuse_actors: keep a lane's process for its next trial (`reset_config`); of no effect for
             functions.
-        trial_name_creator: function of a trial that gives its name; names must be unique.
+        trial_name_creator: function of a trial that gives its name; None: the trainable's name and
+            the number, `train_00003`. Names must be unique.
         trial_dirname_creator: function of a trial that gives the name of its folder; one that
             another trial has is followed by the number.
         seed: of the experiment; None: one is drawn, reported and recorded.

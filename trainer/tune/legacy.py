@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +67,32 @@ _OTHERS: Final = (
 )
 
 
+class AnalysedTrial(Result):
+    """A result under the names of Ray's `Trial`; as text it is the trial's name."""
+
+    def __str__(self) -> str:
+        return self.trial_name
+
+    @property
+    def local_path(self) -> str:
+        """Its folder."""
+        return self.path
+
+    @property
+    def evaluated_params(self) -> Mapping[str, Any]:
+        """The values that were searched, by path."""
+        return self.params
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The last row that counts, as `metrics`; empty before the first."""
+        return self.metrics or {}
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is one."""
+        return bool(self.saved)
+
+
 class ExperimentAnalysis:
     """What `run` returns: a grid under older names.
 
@@ -94,14 +120,14 @@ class ExperimentAnalysis:
         return self.grid.experiment_path
 
     @property
-    def trials(self) -> list[Result]:
+    def trials(self) -> list[AnalysedTrial]:
         """All results, by number."""
-        return list(self.grid)
+        return list(map(_as_trial, self.grid))
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The last row of each trial, by its id."""
-        rows = [each.last_result for each in self.grid]
+        rows: list[dict[str, Any]] = [each.metrics or {} for each in self.grid]
         return dict(zip(self._ids(), rows, strict=True))
 
     @property
@@ -124,7 +150,7 @@ class ExperimentAnalysis:
         return dict(zip(self._ids(), (each.metrics_dataframe for each in self.grid), strict=True))
 
     @property
-    def best_trial(self) -> Result:
+    def best_trial(self) -> AnalysedTrial:
         """The best result by the experiment's metric."""
         return self.get_best_trial()
 
@@ -162,10 +188,12 @@ class ExperimentAnalysis:
 
     def get_best_trial(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
-    ) -> Result:
+    ) -> AnalysedTrial:
         """The best result; see `ResultGrid.get_best_result`."""
-        return self.grid.get_best_result(
-            metric or self.default_metric, mode or self.default_mode, scope
+        return _as_trial(
+            self.grid.get_best_result(
+                metric or self.default_metric, mode or self.default_mode, scope
+            )
         )
 
     def get_best_config(
@@ -210,6 +238,10 @@ class ExperimentAnalysis:
         return {"num_trials": len(self.grid), "num_errors": self.grid.num_errors}
 
 
+def _as_trial(result: Result) -> AnalysedTrial:
+    return AnalysedTrial(**{each.name: getattr(result, each.name) for each in fields(Result)})
+
+
 def read_grid(folder: Path) -> ResultGrid:
     """The results in a folder, configs as in `trial.json`; a TuneError if there are none."""
     folder = folder.expanduser().resolve()
@@ -223,7 +255,7 @@ def read_grid(folder: Path) -> ResultGrid:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment to be given to `run`.
+    """An experiment to be given to `run`; what does not fit is told when it is made.
 
     Attributes:
         name: of its folder.
@@ -243,6 +275,10 @@ class Experiment:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "run", run)
         object.__setattr__(self, "settings", settings)
+        _check(settings)
+        # How it is searched may be given to `run`: it is checked there.
+        own = {key: value for key, value in settings.items() if key not in (*_OF_TUNING, "resume")}
+        _tuner(_with_resources(run, settings), own)
 
 
 def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
@@ -267,21 +303,8 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
             **settings,
         }
         run_or_experiment = run_or_experiment.run
-    known = {*_OF_TUNING, *_OF_RUNNING, *_OF_SAVING, *_OTHERS}
-    if unknown := sorted(settings.keys() - known):
-        raise TuneSettingError(
-            f"tune.run() does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}; "
-            "tune.Tuner has more."
-        )
-    if settings.get("restore") is not None:
-        raise TuneSettingError(
-            "tune.run(restore=…) is not offered: load the checkpoint in the trainable, such as "
-            "algo.restore_from_path(path)."
-        )
-    trainable = run_or_experiment
-    if settings.get("resources_per_trial") is not None:
-        trainable = with_resources(trainable, settings["resources_per_trial"])
-    tuner = _tuner(trainable, settings)
+    _check(settings)
+    tuner = _tuner(_with_resources(run_or_experiment, settings), settings)
     grid = tuner.fit()
     if grid.num_errors and settings.get("raise_on_failed_trial", True):
         failed = [f"{each.number:05d}" for each in grid if each.error is not None]
@@ -310,13 +333,32 @@ def _run_all(experiments: Sequence[Any], settings: Mapping[str, Any]) -> Experim
 def run_experiments(
     experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
     **settings: Any,
-) -> list[Result]:
+) -> list[AnalysedTrial]:
     """Runs experiments one after the other; returns the results of all trials."""
     if isinstance(experiments, Experiment):
         experiments = [experiments]
     elif isinstance(experiments, Mapping):
         experiments = [Experiment(name, **each) for name, each in experiments.items()]
     return [result for each in experiments for result in run(each, **settings).trials]
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    known = {*_OF_TUNING, *_OF_RUNNING, *_OF_SAVING, *_OTHERS}
+    if unknown := sorted(settings.keys() - known):
+        raise TuneSettingError(
+            f"tune.run() does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}; "
+            "tune.Tuner has more."
+        )
+    if settings.get("restore") is not None:
+        raise TuneSettingError(
+            "tune.run(restore=…) is not offered: load the checkpoint in the trainable, such as "
+            "algo.restore_from_path(path)."
+        )
+
+
+def _with_resources(trainable: Any, settings: Mapping[str, Any]) -> Any:
+    asked = settings.get("resources_per_trial")
+    return trainable if asked is None else with_resources(trainable, asked)
 
 
 def _tuner(trainable: Any, settings: Mapping[str, Any]) -> Tuner:

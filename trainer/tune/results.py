@@ -48,6 +48,7 @@ class Result:
         saved: the checkpoints that count, by row.
         num_rows: how many rows count; None: all that are there.
         trainable_name: of what was tuned.
+        trial_name: what the trial is called.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Result:
     saved: tuple[SavedCheckpoint, ...] = ()
     num_rows: int | None = None
     trainable_name: str = ""
+    trial_name: str = ""
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
@@ -97,6 +99,7 @@ class Result:
             saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
             num_rows=num_rows,
             trainable_name=str(facts.get("trainable") or ""),
+            trial_name=str(facts.get("name") or ""),
         )
 
     @functools.cached_property
@@ -108,20 +111,6 @@ class Result:
     def trial_id(self) -> str:
         """The number as text, such as `00003`."""
         return f"{self.number:05d}"
-
-    @property
-    def local_path(self) -> str:
-        """Its folder."""
-        return self.path
-
-    def has_checkpoint(self) -> bool:
-        """Whether there is one."""
-        return bool(self.saved)
-
-    @property
-    def last_result(self) -> dict[str, Any]:
-        """The last row that counts, as `metrics`; empty before the first."""
-        return self.metrics or {}
 
     def rows(self) -> list[ResultDict]:
         """All rows that count, in order."""
@@ -430,6 +419,7 @@ def result_of(
     saved: Sequence[SavedCheckpoint],
     *,
     trainable_name: str,
+    trial_name: str,
     cause: BaseException | None = None,
 ) -> Result:
     """The result of a trial.
@@ -452,6 +442,7 @@ def result_of(
         ),
         num_rows=trial.num_rows,
         trainable_name=trainable_name,
+        trial_name=trial_name,
     )
 
 

@@ -367,6 +367,7 @@ class ExperimentSetup:
                     records.files_of(trial.number).path,
                     records.saved_of(trial.number),
                     trainable_name=self.spec.name,
+                    trial_name=records[trial.number].name,
                     cause=experiment.causes.get(trial.number),
                 )
                 for trial in controller.trials

@@ -28,7 +28,7 @@ from trainer.algorithms.building import (
     register_algorithm,
 )
 from trainer.config import AlgorithmConfig
-from trainer.errors import ConfigError, TuneError
+from trainer.errors import ConfigError, TuneError, TuneSettingError
 from trainer.name_resolution import PROGRAM, Source
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
@@ -554,7 +554,7 @@ def resolve_trainable(trainable: Any) -> TrainableSpec:
         return TrainableSpec(trainable.__name__, "class", trainable)
     if inspect.isclass(trainable) or not callable(trainable):
         what = f"the class {trainable.__name__}" if inspect.isclass(trainable) else repr(trainable)
-        raise TuneError(
+        raise TuneSettingError(
             f"{what:.120} ({type(trainable).__name__}) cannot be tuned; expected {_KINDS}."
         )
     return _of_function(trainable)

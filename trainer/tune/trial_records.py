@@ -20,7 +20,7 @@ from typing import Any, Final
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.envs import packed_registrations
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.metrics import comparable
 from trainer.ray_engine.engine import RayEngine
 from trainer.runtime.engine import Engine
@@ -142,15 +142,16 @@ class TrialRecords:
         name_of = self._tune_config.trial_name_creator
         folder_of = self._tune_config.trial_dirname_creator
         files = self.files_of(trial.number)
+        name = f"{self._spec.name}_{trial.trial_id}"
         view = TrialView(
             trial,
             config=functools.partial(self._controller.config_of, trial.number),
             path=files.path,
-            name=trial.trial_id,
+            name=name,
             trainable_name=self._spec.name,
             newest=lambda: None,
         )
-        name = trial.trial_id if name_of is None else str(name_of(view))
+        name = name if name_of is None else str(name_of(view))
         if folder_of is None or files.path.is_dir():
             # Of one that is over and was forgotten, all rows are in its file.
             num_written = trial.num_rows if trial.status.is_over else 0
@@ -500,7 +501,7 @@ def _packed(thing: object, name: str) -> bytes:
     try:
         return pack_object(thing, name=name)
     except PackingError as error:
-        raise TuneError(f"A trial runs in a process of its own, and {error}") from error
+        raise TuneSettingError(f"A trial runs in a process of its own, and {error}") from error
 
 
 def check_packs(spec: TrainableSpec, config: Any) -> None:
