@@ -1,11 +1,13 @@
 """Scripts written for Ray Tune find what they call, where it is and what it gives."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from callbacks import CallbackError
 from trainer import tune
 from trainer.errors import TrialError, TuneError
 from trainer.tune.logger import LegacyLoggerCallback, Logger
@@ -444,6 +446,43 @@ class Noting(Logger):
 
     def close(self):
         Path(self.logdir, "noted.txt").write_text("\n".join([*self.lines, "end", ""]))
+
+
+class Failing(tune.Callback):
+    """Raises what it was given."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def on_trial_result(self, **_):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OwnError(7, "here"), KeyError("x"), OSError(2, "gone")])
+def test_an_error_of_a_callback_is_an_instance_of_its_own_class(tmp_path, error):
+    with pytest.raises(type(error)) as raised:
+        fitted(scored, tmp_path, callbacks=[Failing(error)])
+    assert isinstance(raised.value, CallbackError)
+    assert raised.value.__cause__ is error
+    assert "Failing.on_trial_result" in str(raised.value)
+    assert vars(error).items() <= vars(raised.value).items()
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert isinstance(again, CallbackError)
+    assert "Failing.on_trial_result" in str(again)
+
+
+class Underivable(ValueError):
+    """Allows no class beside it."""
+
+    def __init_subclass__(cls):
+        raise TypeError("final")
+
+
+def test_an_error_whose_class_cannot_be_derived_from_is_the_cause_alone(tmp_path):
+    with pytest.raises(CallbackError) as raised:
+        fitted(scored, tmp_path, callbacks=[Failing(Underivable("x"))])
+    assert not isinstance(raised.value, ValueError)
+    assert isinstance(raised.value.__cause__, Underivable)
 
 
 def test_old_loggers_are_made_for_each_trial(tmp_path):

@@ -29,6 +29,7 @@ from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
+from trainer.tune.own_errors import as_cause_too
 from trainer.tune.trial_files import TrialFiles
 from trainer_toolkit.files import replacing
 from trainer_toolkit.nearest_names import did_you_mean
@@ -539,8 +540,8 @@ class CallbackCaller:
         try:
             return getattr(callback, name)(*arguments)
         except Exception as error:
-            raise CallbackError(
-                f"{type(callback).__name__}.{name}", name, original=error
+            raise as_cause_too(
+                CallbackError(f"{type(callback).__name__}.{name}", name, original=error), error
             ) from error
 
     def listens_to(self, name: str) -> bool:
@@ -557,7 +558,8 @@ class CallbackCaller:
                 method(**given)
             except Exception as error:
                 owner = type(getattr(method, "__self__", method)).__name__
-                raise CallbackError(f"{owner}.{name}", name, original=error) from error
+                raised = CallbackError(f"{owner}.{name}", name, original=error)
+                raise as_cause_too(raised, error) from error
 
 
 def _check_methods(callback: Any) -> None:

@@ -17,6 +17,7 @@ from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.output import shown_value, table_text
+from trainer.tune.own_errors import as_cause_too
 from trainer.tune.rows import MISSING, Mode, Row, number_at, value_at
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.trial_files import (
@@ -434,7 +435,7 @@ def result_of(
         params=trial.params,
         status=trial.status.value,
         stop_reason=trial.stop_reason,
-        error=None if error is None else _trial_error(error, cause),
+        error=None if error is None else as_cause_too(TrialError(error), cause),
         num_failures=trial.num_failures,
         path=str(path),
         saved=tuple(
@@ -444,28 +445,6 @@ def result_of(
         trainable_name=trainable_name,
         trial_name=trial_name,
     )
-
-
-def _trial_error(text: str, cause: BaseException | None) -> TrialError:
-    """A `TrialError` that `except` clauses for the trial's own error take as well."""
-    try:
-        error = _class_of(type(cause))(text) if isinstance(cause, Exception) else TrialError(text)
-        error.__dict__.update(getattr(cause, "__dict__", {}))
-    except Exception:  # noqa: BLE001 - the class is a user's, and need not be derivable
-        error = TrialError(text)
-    error.__cause__ = cause
-    return error
-
-
-def _class_of(cause: type[BaseException]) -> type[TrialError]:
-    if issubclass(TrialError, cause):
-        return TrialError
-    members = {
-        "__init__": lambda self, text: BaseException.__init__(self, text),
-        "__str__": lambda self: str(self.args[0]),
-        "__reduce__": lambda self: (TrialError, self.args),
-    }
-    return type("TrialError", (TrialError, cause), members)
 
 
 def _sign(mode: Mode | None) -> float:
