@@ -290,25 +290,76 @@ class QuietScheduler(tune.TrialScheduler):
         self.last = trial.number
 
 
-class RaysScheduler(tune.TrialScheduler):
-    """Is written for Ray's controller."""
+class RaysScheduler(tune.schedulers.ASHAScheduler):
+    """Is written for Ray's controller, and hands it on."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.told = []
+
+    def on_trial_add(self, tune_controller, trial):
+        self.told.append(("added", trial.trial_id))
+        super().on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller, trial, result):
-        return self.CONTINUE
+        assert tune_controller is None
+        verdict = super().on_trial_result(tune_controller, trial, result)
+        if verdict != self.CONTINUE:
+            Path(result["told"]).write_text(f"{self.told} {trial.trial_id} {verdict}")
+        return verdict
+
+    def on_trial_complete(self, tune_controller, trial, result):
+        return super().on_trial_complete(tune_controller, trial, result)
 
 
-def test_schedulers_may_say_nothing_and_get_no_controller(tmp_path):
+class Choosing(tune.schedulers.FIFOScheduler):
+    """Has a method of Ray's that would never be called."""
+
+    def choose_trial_to_run(self, tune_controller):
+        return None
+
+
+def falling(config):
+    for step in range(1, 9):
+        tune.report({"loss": config["x"] / step, "told": config["told"]})
+
+
+def test_schedulers_may_say_nothing(tmp_path):
     grid = fitted(
         nested, tmp_path, tuning={"scheduler": QuietScheduler()}, stop={"training_iteration": 1}
     )
     assert len(grid[0].rows()) == 1
     assert len(fitted(nested, tmp_path, tuning={"scheduler": QuietScheduler()})[0].rows()) == 2
-    with pytest.raises(TuneError, match="Leave tune_controller out"):
-        fitted(
-            nested,
+
+
+def test_schedulers_for_rays_controller_get_none(tmp_path):
+    space = {"x": tune.grid_search([1, 2, 3, 4]), "told": str(tmp_path / "told")}
+
+    def rows(scheduler):
+        grid = fitted(
+            falling,
             tmp_path,
-            tuning={"scheduler": RaysScheduler(), "metric": "other", "mode": "max"},
+            space=space,
+            tuning={"scheduler": scheduler, "metric": "loss", "mode": "min"},
+            name=type(scheduler).__name__,
         )
+        return [len(result.rows()) for result in grid]
+
+    ready_made = rows(tune.schedulers.ASHAScheduler(max_t=8, grace_period=2, reduction_factor=2))
+    assert min(ready_made) < 8
+    own = RaysScheduler(max_t=8, grace_period=2, reduction_factor=2)
+    assert rows(own) == ready_made
+    assert "('added', '00000')" in (tmp_path / "told").read_text()
+    assert (type(own), own.told) == (RaysScheduler, [])  # what users give stays theirs
+    folder = tmp_path / "RaysScheduler"
+    again = tune.Tuner.restore(
+        folder,
+        falling,
+        tune_config=tune.TuneConfig(scheduler=own, metric="loss", mode="min"),
+    )
+    assert [len(result.rows()) for result in again.get_results()] == ready_made
+    with pytest.raises(TuneError, match="would never be called"):
+        fitted(nested, tmp_path, tuning={"scheduler": Choosing()})
 
 
 def unnamed(config):

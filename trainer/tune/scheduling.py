@@ -12,7 +12,6 @@ after the first rows, see `controller.py`).
 from __future__ import annotations
 
 import bisect
-import inspect
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -78,10 +77,6 @@ def entry_of(verdict: Verdict, space: SearchSpace) -> Decision:
     if donor is None or donor_row is None or params is None:
         raise TuneError(f"{shown(verdict)}: expected donor, donor_row and params of a clone.")
     return CloneEntry(number, donor, donor_row, space.encode(params), reason)
-
-
-_CONTROLLERS: Final = ("tune_controller", "trial_runner", "runner", "controller")
-"""What schedulers written for Ray call their first argument."""
 
 
 @dataclass(frozen=True)
@@ -199,19 +194,6 @@ class TrialScheduler(Part):
         of the donor, new config. `configs` gives a config of params.
         """
         return ()
-
-
-def check_methods(scheduler: TrialScheduler) -> None:
-    """Raises a TuneSettingError if methods are written for Ray's controller, which is not given."""
-    for name in ("on_trial_add", "on_trial_result", "on_trial_complete"):
-        names = list(inspect.signature(getattr(scheduler, name)).parameters)
-        expected = list(inspect.signature(getattr(TrialScheduler, name)).parameters)[1:]
-        if names[:1] and names[0] in _CONTROLLERS:
-            raise TuneSettingError(
-                f"{type(scheduler).__name__}.{name}({', '.join(names)}): expected "
-                f"({', '.join(expected)}). Leave {names[0]} out: there is no controller to call; "
-                "what follows for other trials is returned, as a list of verdicts."
-            )
 
 
 class FIFOScheduler(TrialScheduler):

@@ -17,7 +17,7 @@ import numpy as np
 
 from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.events import Trial
-from trainer.tune.parts import Part
+from trainer.tune.parts import Part, keys_of
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Row, adopt_objective, number_at
 from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace, seed_of
@@ -321,7 +321,7 @@ class _Around(Searcher):
         """Hands it on."""
         self.searcher.begin(context)
         self.context = context
-        self.keys, self.inexact_reason = self.searcher.keys, self.searcher.inexact_reason
+        self.keys, self.inexact_reason = keys_of(self.searcher), self.searcher.inexact_reason
 
     extend = _handed_on("extend")
     num_trials = _handed_on("num_trials")

@@ -35,8 +35,9 @@ from trainer.tune.experiment import (
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.plan import ExperimentPlan
+from trainer.tune.rays_schedulers import without_controller
 from trainer.tune.results import ResultGrid, result_of
-from trainer.tune.scheduling import FIFOScheduler, TrialScheduler, check_methods
+from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import Choice, SampleFrom, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
 from trainer.tune.session import UNNAMED_METRIC
@@ -135,7 +136,6 @@ class ExperimentSetup:
         self._check_saving()
         lanes, self.num_lanes = self.num_lanes, self.num_lanes or 1
         plan = self.plan(self.tune_config.num_samples)
-        check_methods(plan.scheduler)
         self._check_explored(plan.scheduler)
         probe = Controller(plan)
         actions = [action for step in probe.begin() for action in step.actions]
@@ -254,8 +254,8 @@ class ExperimentSetup:
         tuning, saving = self.tune_config, self.checkpoint_config
         # Copies: what a user gave stays as it is, and can be given again.
         given = tuning.scheduler
-        scheduler = copied_if_possible(
-            _chosen("scheduler", given, TrialScheduler, create_scheduler)
+        scheduler = without_controller(
+            copied_if_possible(_chosen("scheduler", given, TrialScheduler, create_scheduler))
         )
         given = tuning.search_alg
         searcher = copied_if_possible(_chosen("search_alg", given, Searcher, create_searcher))

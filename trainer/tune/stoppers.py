@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from trainer.errors import TuneError, TuneSettingError
-from trainer.tune.parts import Part
+from trainer.tune.parts import Part, keys_of
 from trainer.tune.rows import AppearingKeys, Mode, Row, is_of_clock, number_at
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, one_of, optional, shown
@@ -446,7 +446,7 @@ def _keys_of(row: Row) -> str:
 
 def _all_keys(stoppers: Iterable[Stopper]) -> tuple[str, ...] | None:
     """The keys that any of them looks at; None if one may look at anything."""
-    keys = [each.keys for each in stoppers]
+    keys = [keys_of(each) for each in stoppers]
     return None if None in keys else tuple(key for each in keys for key in each or ())
 
 
