@@ -64,7 +64,7 @@ class PlacementGroupFactory:
         self.strategy = strategy
         is_list = isinstance(bundles, list | tuple)
         if not is_list or not all(isinstance(bundle, Mapping) for bundle in bundles):
-            raise TuneError(
+            raise TuneSettingError(
                 f"PlacementGroupFactory({bundles!r:.60}): expected a list of dicts, one per "
                 "process, such as [{'CPU': 1}, {'CPU': 1}]."
             )
@@ -97,30 +97,30 @@ def checked_cpus(resources: Resources) -> float:
     if isinstance(resources, PlacementGroupFactory):
         resources = resources.required_resources
     if not isinstance(resources, Mapping):
-        raise TuneError(
+        raise TuneSettingError(
             f"Resources are {resources!r:.80}; expected a dict such as {{'cpu': 2}} or "
             "tune.PlacementGroupFactory([{'CPU': 1}, …])."
         )
     cpus = 1.0 if not resources else 0.0
     for name, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {name}={amount!r}; expected a number of at least 0."
             )
         if name.lower() == "cpu":
             cpus += amount
         elif amount and name.lower() == "gpu":
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {amount:g} GPUs; networks run in NumPy here, on CPUs. "
                 "Leave GPUs out or ask for 0."
             )
         elif amount:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {name}={amount:g}; on one machine only CPUs are shared out. "
                 "Leave it out, and limit trials with max_concurrent_trials."
             )
     if not math.isfinite(cpus):
-        raise TuneError(f"Resources ask for {cpus} CPUs; expected a finite number.")
+        raise TuneSettingError(f"Resources ask for {cpus} CPUs; expected a finite number.")
     return cpus
 
 
@@ -567,14 +567,14 @@ def _named(name: str) -> TrainableSpec:
         return resolve_trainable(algorithm_class(name))
     near = nearest(name, _REGISTERED)
     if near:
-        raise TuneError(
+        raise TuneSettingError(
             f"There is no trainable {name!r}. Did you mean {near!r}? Registered are: "
             f"{', '.join(sorted(_REGISTERED))}."
         )
     try:
         return resolve_trainable(algorithm_class(name))
     except ConfigError as error:
-        raise TuneError(
+        raise TuneSettingError(
             f"There is no trainable {name!r}: {error} A function or class of yours gets a name "
             "with tune.register_trainable(name, trainable)."
         ) from error
@@ -589,7 +589,7 @@ def _of_function(function: Callable[..., Any]) -> TrainableSpec:
     if "checkpoint_dir" in names:
         refuse_old_checkpoints()
     if not names:
-        raise TuneError(
+        raise TuneSettingError(
             f"The function {name} takes no arguments; expected def {name}(config): …, which is "
             "given the trial's config."
         )
