@@ -287,7 +287,7 @@ class QuietScheduler(tune.TrialScheduler):
         return self.STOP if result["other"] <= -2 else self.CONTINUE
 
     def on_trial_complete(self, trial, result, failed):
-        self.last = trial.number
+        assert result["env_runners"]["score"]["mean"] == 1  # the whole row
 
 
 class RaysScheduler(tune.schedulers.ASHAScheduler):

@@ -773,11 +773,11 @@ class Controller:
         )
         how: HowOver = "failed" if has_failed else "pruned" if entry.is_early else "complete"
         self._searcher.on_over(trial, trial.last_row, how)
+        verdicts: Sequence[Verdict] = ()
+        if entry.by != "scheduler" and (entry.by != "experiment" or has_failed):  # else it knows
+            verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
         if trial.last_row is not None:
             trial.last_row = view_of(trial.last_row, self._keys)
-        if entry.by == "scheduler" or (entry.by == "experiment" and not has_failed):
-            return ()  # it knows, or all end
-        verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
         return self._decisions(verdicts)
 
     def _end_all(self, entry: EndAllEntry) -> Sequence[Consequence]:
