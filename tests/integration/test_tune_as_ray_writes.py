@@ -220,7 +220,11 @@ def test_totals_that_are_reported_are_left_alone(tmp_path):
 
 
 class Saved(Counting):
-    """Without `step`'s error."""
+    """Without the error in `step`."""
+
+    def step(self):
+        self.row += 1
+        return {"timesteps_this_iter": 10 + self.row}
 
 
 def test_a_class_saves_into_a_folder_of_its_own_making(tmp_path):
@@ -231,6 +235,27 @@ def test_a_class_saves_into_a_folder_of_its_own_making(tmp_path):
     assert second.row == 3
     assert first.save() != path
     assert first.save(tmp_path / "made") == str(tmp_path / "made")
+
+
+class Renamed(Saved):
+    """Forgets which row it is at, and calls its entry otherwise."""
+
+    def step(self):
+        return {f"row_{self.row}": 1, **super().step()}
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+
+def test_a_class_that_is_saved_by_hand_goes_on_with_its_count():
+    assert tune.validate_save_restore(Saved, {"x": 1})
+    first, second = Saved(), Saved()
+    first.train()
+    second.restore(first.save())
+    assert second.iteration == 1
+    assert second.train()["timesteps_this_iter"] == first.train()["timesteps_this_iter"] == 12
+    with pytest.raises(TuneError, match="does not go on where it was saved"):
+        tune.validate_save_restore(Renamed)
 
 
 # ---- searching

@@ -99,6 +99,7 @@ from trainer.tune.trainables import (
     PlacementGroupFactory,
     Trainable,
     register_trainable,
+    validate_save_restore,
     with_parameters,
     with_resources,
 )
@@ -183,6 +184,7 @@ __all__ = [
     "search",
     "stopper",
     "uniform",
+    "validate_save_restore",
     "with_parameters",
     "with_resources",
 ]

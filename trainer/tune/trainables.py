@@ -36,6 +36,7 @@ from trainer_toolkit.nearest_names import nearest
 
 _LOGGER = logging.getLogger(__name__)
 _LARGE_ARRAY_BYTES: Final = 1_000_000
+_ITERATION_FILE: Final = ".iteration"
 _KINDS: Final = (
     "a function, a Trainable class, an Algorithm class, or the name of an algorithm or of a "
     "registered trainable"
@@ -372,13 +373,19 @@ class Trainable:
         data = self.save_checkpoint(str(folder))
         if isinstance(data, Mapping):
             write_data(folder, data)
+        if self._trial is None:  # of a trial, the experiment knows it
+            (folder / _ITERATION_FILE).write_text(str(self._iteration), encoding="ascii")
         return str(folder)
 
     def restore(self, checkpoint_path: str | Path, *, iteration: int | None = None) -> None:
         """Goes on from what `save` wrote.
 
-        `iteration` are the rows made by then; None leaves the count.
+        `iteration` are the rows made by then; None: as it was saved outside of a trial, else the
+        count stays.
         """
+        saved = Path(checkpoint_path) / _ITERATION_FILE
+        if iteration is None and saved.is_file():
+            iteration = int(saved.read_text(encoding="ascii"))
         data = read_data(Path(checkpoint_path))
         self.load_checkpoint(str(checkpoint_path) if data is None else data)
         if iteration is not None:
@@ -387,6 +394,37 @@ class Trainable:
     def stop(self) -> None:
         """Calls `cleanup`."""
         self.cleanup()
+
+
+def validate_save_restore(
+    trainable_cls: type[Trainable], config: Any = None, num_gpus: int = 0
+) -> bool:
+    """Whether a class goes on where it was saved: True, or an error that says what is different.
+
+    Args:
+        trainable_cls: makes three rows, is saved, and another object makes the fourth.
+        config: of both objects.
+        num_gpus: of no effect.
+
+    Raises:
+        TuneError: the fourth row of a restored object has another number or other keys.
+    """
+    del num_gpus
+    first, second = trainable_cls(copy.deepcopy(config)), trainable_cls(copy.deepcopy(config))
+    for _ in range(3):
+        first.train()
+    second.restore(first.save())
+    expected, row = first.train(), second.train()
+    for each in (first, second):
+        each.stop()
+    same = ((each["training_iteration"], sorted(map(str, each))) for each in (expected, row))
+    if len({str(found) for found in same}) > 1:
+        raise TuneError(
+            f"{trainable_cls.__name__} does not go on where it was saved: row 4 is {expected}, and "
+            f"of a restored object {row}. Let save_checkpoint() and load_checkpoint() hold all "
+            "that step() needs."
+        )
+    return True
 
 
 class AlgorithmTrainable(Trainable):
