@@ -58,6 +58,12 @@ def test_trials_of_an_analysis_have_the_names_of_ray_tunes_trials(tmp_path):
     assert str(trial) in str(tune.Result.from_path(trial.path).trial_name)
     assert tune.Result.from_path(trial.path).trainable_name == "scored"
     assert trial.evaluated_params == {"x": 5}
+    assert trial.last_result["done"] is analysis.results["00001"]["done"] is True
+    assert trial.metrics["done"] is False  # the row did not end it
+    silent = run(lambda config: None, tmp_path, name="silent").trials[0]
+    assert silent.last_result == {"done": True}
+    failed = run(raising, tmp_path, config={"kind": "key"}, raise_on_failed_trial=False)
+    assert failed.trials[0].last_result == {}
     assert not trial.has_checkpoint()
 
 

@@ -11,6 +11,7 @@ from checkpoints.links import check_links
 from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from trainer.tune.events import TrialStatus
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import Mode
 from trainer.tune.trainables import with_resources
@@ -85,8 +86,11 @@ class AnalysedTrial(Result):
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """The last row that counts, as `metrics`; empty before the first."""
-        return self.metrics or {}
+        """The last row that counts, as `metrics`; `done` once the trial has ended in order."""
+        row = {} if (last := self.metrics) is None else last
+        if self.status == TrialStatus.TERMINATED.value:
+            row["done"] = True
+        return row
 
     def has_checkpoint(self) -> bool:
         """Whether there is one."""
@@ -127,8 +131,7 @@ class ExperimentAnalysis:
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The last row of each trial, by its id."""
-        rows: list[dict[str, Any]] = [each.metrics or {} for each in self.grid]
-        return dict(zip(self._ids(), rows, strict=True))
+        return dict(zip(self._ids(), (each.last_result for each in self.trials), strict=True))
 
     @property
     def results_df(self) -> Any:
@@ -162,7 +165,7 @@ class ExperimentAnalysis:
     @property
     def best_result(self) -> dict[str, Any]:
         """The last row of the best trial."""
-        return self.get_best_trial().metrics or {}
+        return self.get_best_trial().last_result
 
     @property
     def best_dataframe(self) -> Any:
