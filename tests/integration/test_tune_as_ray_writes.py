@@ -211,6 +211,49 @@ def test_timesteps_of_rows_are_summed_over_restarts(tmp_path):
     assert "timesteps_total" not in fitted(nested, tmp_path)[0].rows()[0]
 
 
+class Stepping(tune.Trainable):
+    """Counts as many timesteps as its config says."""
+
+    def step(self):
+        return {"timesteps_this_iter": self.config["steps"], "score": self.config["steps"]}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return {}
+
+    def load_checkpoint(self, checkpoint):
+        pass
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_copy_goes_on_with_the_sums_of_the_row_that_it_was_copied_from(tmp_path, in_process):
+    scheduler = tune.PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"steps": tune.randint(1, 100)}
+    )
+    grid = fitted(
+        Stepping,
+        tmp_path,
+        space={"steps": tune.randint(1, 100)},
+        stop={"training_iteration": 6},
+        tuning={
+            "scheduler": scheduler,
+            "num_samples": 4,
+            "metric": "score",
+            "mode": "max",
+            "in_process": in_process,
+        },
+    )
+    exploits = [
+        (result, exploit)
+        for result in grid
+        for exploit in json.loads(Path(result.path, "trial.json").read_text())["exploits"]
+    ]
+    assert exploits
+    for result, exploit in exploits:
+        donor = grid[exploit["donor"]].rows()[exploit["donor_row"] - 1]
+        row = result.rows()[exploit["row"]]
+        assert row["timesteps_total"] == donor["timesteps_total"] + row["timesteps_this_iter"]
+
+
 def reporting_totals(config):
     tune.report(timesteps_total=5)
     tune.report(timesteps_this_iter=2)
