@@ -31,6 +31,7 @@
     │   ├── DebuggerError                   a debugger was called in a process without a terminal
     │   └── RemoteError                     stands for an error whose own class could not travel
     ├── TuneError                           an experiment cannot be run, restored or read
+    │   ├── TuneSettingError (ValueError, TypeError)   an argument or a field of a config is wrong
     │   ├── SearchSpaceError (ValueError)   a search space is written wrongly, or cannot be drawn
     │   ├── JournalError                    the journal of an experiment cannot be read or written
     │   └── TrialError                      a trial failed; has the text of its error
@@ -173,6 +174,10 @@ class RemoteError(RunnerError):
 
 class TuneError(TrainerError):
     """An experiment of `trainer.tune` cannot be run, restored or read; says what to do."""
+
+
+class TuneSettingError(TuneError, ValueError, TypeError):
+    """An argument of `trainer.tune` is wrong, or does not fit the others; says what is expected."""
 
 
 class SearchSpaceError(TuneError, ValueError):

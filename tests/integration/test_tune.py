@@ -566,8 +566,6 @@ def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path):
         tune.Tuner.restore(tmp_path / "x", by_report)
     with pytest.raises(TuneError, match="belongs to the class"):
         tune.Tuner(scored, param_space={"x": 1}).restore(tmp_path / "x", scored)
-    with pytest.raises(TuneError, match=r"holds an experiment already.*x-2"):
-        run(scored, tmp_path, name="x", space={"x": tune.uniform(0, 1)})
 
 
 def counting(config):

@@ -1,6 +1,7 @@
 """Search spaces: what is drawn, where it stands in configs, and what is refused at once."""
 
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -38,6 +39,8 @@ def test_ints_leave_the_upper_bound_out_and_multiples_do_not():
     assert set(draws(tune.quniform(0, 1, 0.25))) == {0, 0.25, 0.5, 0.75, 1}
     assert set(draws(tune.lograndint(1, 4))) == {1, 2, 3}
     assert set(draws(tune.qlograndint(2, 8, 2))) == {2, 4, 6, 8}
+    assert set(draws(tune.qrandint(1, 10, 3))) == {3, 6, 9}
+    assert set(draws(tune.qlograndint(1, 10, 3))) == {3, 6, 9}
     assert set(draws(tune.qloguniform(1, 3, 1))) == {1.0, 2.0, 3.0}
 
 
@@ -112,7 +115,9 @@ def test_domains_print_as_they_are_written_and_are_compared_by_value():
         lambda: tune.lograndint(0, 5),
         lambda: tune.quniform(0, 1, 0),
         lambda: tune.quniform(0, 1, 0.3),
-        lambda: tune.qrandint(0, 5, 2),
+        lambda: tune.qrandint(0, 5, -2),
+        lambda: tune.qrandint(4, 5, 3),
+        lambda: tune.qrandint(2, 4, 3),
         lambda: tune.randint(0.5, 3),
         lambda: tune.randn(0, 0),
         lambda: tune.choice([tune.uniform(0, 1), 3]),
@@ -182,19 +187,32 @@ def test_points_to_evaluate_come_first_and_leave_the_rest_to_be_drawn():
         ({"x": 2.0}, r"outside of \[0.0, 1.0\]"),
         ({"h": [3]}, "none of"),
         ({"n": 0.5}, "no int"),
-        ({"y": 1}, "no parameter of the space"),
-        ({"constant": 2}, "no parameter"),
+        ({"g": 3}, "none of"),
+        ({"constant": 2}, "no parameter of the space, which has 1"),
     ],
 )
-def test_points_outside_of_the_space_are_refused(point, expected):
+def test_points_outside_of_the_space_are_told_and_tried(point, expected, caplog):
     space = {
         "x": tune.uniform(0, 1),
         "h": tune.choice([[1]]),
         "n": tune.randint(0, 4),
+        "g": tune.grid_search([1, 2]),
         "constant": 1,
     }
+    made = configs(space, points_to_evaluate=[point], num_samples=1)
+    assert {key: made[0][key] for key in point} == point
+    assert made[0]["constant"] == point.get("constant", 1)
+    assert re.search(expected, caplog.text)
+    strict = SearchSpace(space)
     with pytest.raises(SearchSpaceError, match=expected):
-        configs(space, points_to_evaluate=[point])
+        strict.flat_point(point)
+    params = {**strict.draw({"g": 1}, lambda _: np.random.default_rng(0)), **point}
+    assert strict.decode(json.loads(json.dumps(strict.encode(params))), None) == params
+
+
+def test_points_that_name_nothing_are_refused():
+    with pytest.raises(SearchSpaceError, match="Expected some of x"):
+        configs({"x": tune.uniform(0, 1)}, points_to_evaluate=[{"y": 1}])
 
 
 # ---- sample_from

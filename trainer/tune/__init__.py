@@ -20,7 +20,13 @@ the same trials, the same rows, the same best config come of it.
 from typing import NoReturn
 
 from trainer.envs import register_env
-from trainer.errors import JournalError, SearchSpaceError, TrialError, TuneError
+from trainer.errors import (
+    JournalError,
+    SearchSpaceError,
+    TrialError,
+    TuneError,
+    TuneSettingError,
+)
 from trainer.tune import logger, schedulers, search, stopper
 from trainer.tune.callbacks import (
     Callback,
@@ -29,6 +35,7 @@ from trainer.tune.callbacks import (
     LoggerCallback,
     TBXLoggerCallback,
 )
+from trainer.tune.callbacks import TrialView as Trial
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import (
     CheckpointConfig,
@@ -92,6 +99,7 @@ from trainer.tune.trainables import (
     PlacementGroupFactory,
     Trainable,
     register_trainable,
+    validate_save_restore,
     with_parameters,
     with_resources,
 )
@@ -141,12 +149,14 @@ __all__ = [
     "TBXLoggerCallback",
     "TimeoutStopper",
     "Trainable",
+    "Trial",
     "TrialError",
     "TrialPlateauStopper",
     "TrialScheduler",
     "TuneConfig",
     "TuneContext",
     "TuneError",
+    "TuneSettingError",
     "Tuner",
     "choice",
     "create_scheduler",
@@ -174,6 +184,7 @@ __all__ = [
     "search",
     "stopper",
     "uniform",
+    "validate_save_restore",
     "with_parameters",
     "with_resources",
 ]

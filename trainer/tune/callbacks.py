@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,6 +29,7 @@ from trainer.errors import TuneError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial
+from trainer.tune.own_errors import as_cause_too
 from trainer.tune.trial_files import TrialFiles
 from trainer_toolkit.files import replacing
 from trainer_toolkit.nearest_names import did_you_mean
@@ -64,8 +65,15 @@ class TrialView:
         config: of the trial.
         path: its folder.
         name: what it is called.
+        trainable_name: of what is tuned.
         newest: gives the newest checkpoint that was asked for.
     """
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
 
     def __init__(
         self,
@@ -74,12 +82,14 @@ class TrialView:
         config: Callable[[], Any],
         path: Path,
         name: str,
+        trainable_name: str,
         newest: Callable[[], Path | None],
     ) -> None:
         self._trial = trial
         self._config = config
         self._newest = newest
         self._name = name
+        self.trainable_name = trainable_name
         self.path = str(path)
 
     def __repr__(self) -> str:
@@ -154,6 +164,9 @@ class TrialView:
     logdir = local_path
 
 
+_Trials = Sequence[TrialView]
+
+
 class Callback:
     """Derive from it and write what you want to be told; every method does nothing.
 
@@ -226,25 +239,101 @@ class LoggerCallback(Callback):
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
         """A trial is over."""
 
-    def on_trial_start(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_start(trial)
 
-    def on_trial_restore(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_restore(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_restore(trial)
 
-    def on_trial_save(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_save(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_save(trial)
 
     def on_trial_result(
-        self, *_: Any, iteration: int, trial: TrialView, result: Mapping[str, Any], **__: Any
+        self,
+        iteration: int,
+        trials: _Trials,
+        trial: TrialView,
+        result: Mapping[str, Any],
+        **_: Any,
     ) -> None:
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: _Trials, trial: TrialView, **_: Any
+    ) -> None:
         self.log_trial_end(trial, failed=False)
 
-    def on_trial_error(self, *_: Any, trial: TrialView, **__: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: _Trials, trial: TrialView, **_: Any) -> None:
         self.log_trial_end(trial, failed=True)
+
+
+class Logger:
+    """The old base of loggers, an object per trial: give the class to `LegacyLoggerCallback`.
+
+    Args:
+        config: of the trial.
+        logdir: its folder.
+        trial: whose rows are written.
+    """
+
+    def __init__(self, config: Any, logdir: str, trial: TrialView | None = None) -> None:
+        self.config, self.logdir, self.trial = config, logdir, trial
+        self._init()
+
+    def _init(self) -> None:
+        """Opens what is written to."""
+
+    def on_result(self, result: Mapping[str, Any]) -> None:
+        """A row counts."""
+        raise NotImplementedError(f"{type(self).__name__}.on_result() is not written.")
+
+    def update_config(self, config: Any) -> None:
+        """The trial goes on with another config."""
+        self.config = config
+
+    def flush(self) -> None:
+        """Has what was written so far on the disk."""
+
+    def close(self) -> None:
+        """The trial is over."""
+
+
+class LegacyLoggerCallback(LoggerCallback):
+    """Makes a logger of each of some classes for every trial, and has it write the rows.
+
+    Args:
+        logger_classes: classes with the methods of `Logger`.
+    """
+
+    def __init__(self, logger_classes: Iterable[type[Logger]]) -> None:
+        self.logger_classes = tuple(logger_classes)
+        self._loggers: dict[str, list[Logger]] = {}
+
+    def log_trial_start(self, trial: TrialView) -> None:
+        if trial.trial_id not in self._loggers:
+            self._loggers[trial.trial_id] = [
+                make(trial.config, trial.path, trial) for make in self.logger_classes
+            ]
+
+    def log_trial_restore(self, trial: TrialView) -> None:
+        self.log_trial_start(trial)
+        for logger in self._loggers[trial.trial_id]:
+            logger.update_config(trial.config)
+
+    def log_trial_save(self, trial: TrialView) -> None:
+        for logger in self._loggers.get(trial.trial_id, ()):
+            logger.flush()
+
+    def log_trial_result(self, iteration: int, trial: TrialView, result: Mapping[str, Any]) -> None:
+        del iteration
+        self.log_trial_start(trial)
+        for logger in self._loggers[trial.trial_id]:
+            logger.on_result(result)
+
+    def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
+        del failed
+        for logger in self._loggers.pop(trial.trial_id, ()):
+            logger.close()
 
 
 class FollowingLogger(LoggerCallback):
@@ -451,8 +540,8 @@ class CallbackCaller:
         try:
             return getattr(callback, name)(*arguments)
         except Exception as error:
-            raise CallbackError(
-                f"{type(callback).__name__}.{name}", name, original=error
+            raise as_cause_too(
+                CallbackError(f"{type(callback).__name__}.{name}", name, original=error), error
             ) from error
 
     def listens_to(self, name: str) -> bool:
@@ -469,7 +558,8 @@ class CallbackCaller:
                 method(**given)
             except Exception as error:
                 owner = type(getattr(method, "__self__", method)).__name__
-                raise CallbackError(f"{owner}.{name}", name, original=error) from error
+                raised = CallbackError(f"{owner}.{name}", name, original=error)
+                raise as_cause_too(raised, error) from error
 
 
 def _check_methods(callback: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from trainer.errors import TuneError
+from trainer.errors import TuneSettingError
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.tune.parts import Part
 from trainer_toolkit.checks import (
@@ -38,7 +38,7 @@ _HOW_TO_RESUME: Final = one_of("skip", "resume", "restart")
 
 def _raise(owner: object, problems: Sequence[str]) -> None:
     if problems:
-        raise TuneError(f"{type(owner).__name__}: " + "\n".join(problems))
+        raise TuneSettingError(f"{type(owner).__name__}: " + "\n".join(problems))
 
 
 def _problems(owner: object, checks: dict[str, Check]) -> list[str]:
@@ -74,9 +74,10 @@ class TuneConfig(Part):
             makes it inexact.
         reuse_actors: keep a lane's process for its next trial (`reset_config`); of no effect for
             functions.
-        trial_name_creator: function of a trial that gives its name; names must be unique.
-        trial_dirname_creator: function of a trial that gives the name of its folder; names must be
-            unique.
+        trial_name_creator: function of a trial that gives its name; None: the trainable's name and
+            the number, `train_00003`. Names must be unique.
+        trial_dirname_creator: function of a trial that gives the name of its folder; one that
+            another trial has is followed by the number.
         seed: of the experiment; None: one is drawn, reported and recorded.
         order: "turns": decisions do not depend on time; "arrival": as rows come.
         max_run_ahead: rows that a trial may be ahead of decisions; None: chosen. Changes speed
@@ -255,9 +256,9 @@ class SyncConfig:
 
     def __init__(self, **settings: Any) -> None:
         given = {name: value for name, value in settings.items() if value not in (None, False)}
-        harmless = {"sync_period", "sync_timeout", "sync_artifacts_on_checkpoint"}
+        harmless = {"sync_period", "sync_timeout", "sync_artifacts", "sync_artifacts_on_checkpoint"}
         if unwanted := sorted(given.keys() - harmless):
-            raise TuneError(
+            raise TuneSettingError(
                 f"SyncConfig({unwanted[0]}={shown(given[unwanted[0]])}): experiments are kept on "
                 "the local disk only. Give RunConfig(storage_path=) a mounted folder, or copy the "
                 "experiment's folder afterwards."
@@ -275,7 +276,7 @@ class RunConfig(Part):
         checkpoint_config: see `CheckpointConfig`.
         stop: a dict of bounds, a function `(trial_id, result) -> bool`, a `Stopper`, or a list.
         callbacks: `Callback` objects.
-        verbose: 0: silent; 1: the table, and changes of status; 2: every row.
+        verbose: 0 or False: silent; 1 or True: the table, and changes of status; 2: every row.
         progress_reporter: see `CLIReporter`.
         log_to_file: True: `stdout.txt` and `stderr.txt` in each trial's folder; a name: both into
             it; two names.
@@ -315,7 +316,7 @@ class RunConfig(Part):
             {
                 "name": optional(text()),
                 "storage_path": optional(path()),
-                "verbose": one_of(0, 1, 2, 3),
+                "verbose": one_of(0, 1, 2, 3, False, True),
                 "num_cpus": optional(number(above=0)),
                 "recovery_interval_s": optional(number(0)),
                 "trial_timeout_s": optional(number(above=0)),

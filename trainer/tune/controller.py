@@ -72,6 +72,7 @@ from trainer.tune.journal_entries import (
     is_over_by_itself,
     with_past,
 )
+from trainer.tune.parts import keys_of
 from trainer.tune.plan import ExperimentPlan
 from trainer.tune.positions import Kind, seed_at
 from trainer.tune.rows import AppearingKeys, Row, view_of
@@ -138,10 +139,9 @@ class Controller:
             )
         compares = self._scheduler.needs_metric or not self._searcher.is_independent
         self._appearing = AppearingKeys([plan.metric] if plan.metric and compares else [])
-        self._times = AppearingKeys({*(self._scheduler.keys or ())} - {self._scheduler.metric})
+        self._times = AppearingKeys({*(keys_of(self._scheduler) or ())} - {self._scheduler.metric})
         keys = {"training_iteration", "stop_reason", *([plan.metric] if plan.metric else [])}
-        for part in (self._searcher.keys, self._scheduler.keys, self._stop.keys):
-            keys.update(part or ())
+        keys.update(*(looked_at or () for looked_at in self._all_keys))
         self._keys = sorted(keys)
         self._num_samples = plan.num_samples
         self._trials: list[Trial] = []
@@ -295,8 +295,11 @@ class Controller:
     @property
     def needs_whole_rows(self) -> bool:
         """Whether stoppers, searchers or schedulers of the user look at rows in a replay."""
-        parts = (self._searcher.keys, self._scheduler.keys, self._stop.keys)
-        return any(keys is None for keys in parts)
+        return None in self._all_keys
+
+    @property
+    def _all_keys(self) -> tuple[Sequence[str] | None, ...]:
+        return keys_of(self._searcher), keys_of(self._scheduler), self._stop.keys
 
     @property
     def unfinished_saves(self) -> Set[CheckpointRef]:
@@ -527,8 +530,8 @@ class Controller:
         ]
         return [*ends, EndAllEntry(reason)]
 
-    def _decisions(self, verdicts: Iterable[Verdict]) -> list[Consequence]:
-        return [entry_of(each, self._plan.space) for each in verdicts]
+    def _decisions(self, verdicts: Iterable[Verdict] | None) -> list[Consequence]:
+        return [entry_of(each, self._plan.space) for each in verdicts or ()]  # users' may be None
 
     def _decided_on_end(self, event: TrialOver) -> list[Consequence]:
         trial, limit = self._trials[event.trial], self._plan.max_failures
@@ -770,11 +773,11 @@ class Controller:
         )
         how: HowOver = "failed" if has_failed else "pruned" if entry.is_early else "complete"
         self._searcher.on_over(trial, trial.last_row, how)
+        verdicts: Sequence[Verdict] = ()
+        if entry.by != "scheduler" and (entry.by != "experiment" or has_failed):  # else it knows
+            verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
         if trial.last_row is not None:
             trial.last_row = view_of(trial.last_row, self._keys)
-        if entry.by == "scheduler" or (entry.by == "experiment" and not has_failed):
-            return ()  # it knows, or all end
-        verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
         return self._decisions(verdicts)
 
     def _end_all(self, entry: EndAllEntry) -> Sequence[Consequence]:

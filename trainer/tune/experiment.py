@@ -95,6 +95,7 @@ class Experiment:
         controller: what decides.
         records: what is known of the trials' files.
         folder: of the experiment.
+        causes: errors that ended trials in this process, by number.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Experiment:
         self._began_at = time.monotonic()
         self._has_said_alone = False
         self._errors: dict[int, BaseException | None] = {}
+        self.causes: dict[int, BaseException] = {}
         self._first_error: BaseException | None = None
         self._is_writing = True
         self._is_restored = False
@@ -637,8 +639,11 @@ class Experiment:
         has_failed = action.status is TrialStatus.ERROR
         if has_failed:
             record.files.write_error(trial.error or action.reason)
+            cause = self._errors.get(number)
+            if cause is not None:
+                self.causes[number] = cause
             if self._first_error is None:
-                self._first_error = self._errors.get(number) or TrialError(trial.error or "")
+                self._first_error = cause or TrialError(trial.error or "")
         self._errors.pop(number, None)
         self._progress.ended(self.controller, number)
         if not action.should_save:
@@ -672,6 +677,7 @@ class Experiment:
             {
                 "number": number,
                 "name": record.name,
+                "trainable": self._spec.name,
                 "params": trial.params,
                 "config": printable_config(self.controller.config_of(number)),
                 "seed": trial.seed,
@@ -810,6 +816,7 @@ class Experiment:
                     config=functools.partial(self.controller.config_of, number),
                     path=record.files.path,
                     name=record.name,
+                    trainable_name=self._spec.name,
                     newest=functools.partial(self.records.newest_path, number),
                 )
             )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from checkpoints.links import check_links
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from trainer.tune.events import TrialStatus
 from trainer.tune.results import Result, ResultGrid
 from trainer.tune.rows import Mode
 from trainer.tune.trainables import with_resources
@@ -23,7 +24,9 @@ _RESUMES: Final[Mapping[Any, Mapping[str, bool]]] = {
     "AUTO": {},
     "ERRORED_ONLY": {"resume_errored": True},
     "AUTO+ERRORED": {"resume_errored": True},
+    "AUTO+ERRORED_ONLY": {"resume_errored": True},
     "AUTO+RESTART_ERRORED": {"restart_errored": True},
+    "AUTO+RESTART_ERRORED_ONLY": {"restart_errored": True},
 }
 _OF_TUNING: Final = (
     "metric",
@@ -65,6 +68,35 @@ _OTHERS: Final = (
 )
 
 
+class AnalysedTrial(Result):
+    """A result under the names of Ray's `Trial`; as text it is the trial's name."""
+
+    def __str__(self) -> str:
+        return self.trial_name
+
+    @property
+    def local_path(self) -> str:
+        """Its folder."""
+        return self.path
+
+    @property
+    def evaluated_params(self) -> Mapping[str, Any]:
+        """The values that were searched, by path."""
+        return self.params
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """The last row that counts, as `metrics`; `done` once the trial has ended in order."""
+        row = {} if (last := self.metrics) is None else last
+        if self.status == TrialStatus.TERMINATED.value:
+            row["done"] = True
+        return row
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is one."""
+        return bool(self.saved)
+
+
 class ExperimentAnalysis:
     """What `run` returns: a grid under older names.
 
@@ -92,22 +124,36 @@ class ExperimentAnalysis:
         return self.grid.experiment_path
 
     @property
-    def trials(self) -> list[Result]:
+    def trials(self) -> list[AnalysedTrial]:
         """All results, by number."""
-        return list(self.grid)
+        return list(map(_as_trial, self.grid))
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
         """The last row of each trial, by its id."""
-        return {f"{each.number:05d}": each.metrics or {} for each in self.grid}
+        return dict(zip(self._ids(), (each.last_result for each in self.trials), strict=True))
+
+    @property
+    def results_df(self) -> Any:
+        """The last rows as a pandas DataFrame, one column per path, by the trials' ids."""
+        frame = self.grid.get_dataframe()
+        frame.index = self._ids()
+        return frame
+
+    def _ids(self) -> list[str]:
+        """The trials' ids; with several experiments, behind the names of their folders."""
+        ids = [each.trial_id for each in self.grid]
+        if len(set(ids)) == len(ids):
+            return ids
+        return [f"{Path(each.path).parents[1].name}/{each.trial_id}" for each in self.grid]
 
     @property
     def trial_dataframes(self) -> dict[str, Any]:
-        """All rows of each trial as a pandas DataFrame, by its folder."""
-        return {each.path: each.metrics_dataframe for each in self.grid}
+        """All rows of each trial as a pandas DataFrame, by its id."""
+        return dict(zip(self._ids(), (each.metrics_dataframe for each in self.grid), strict=True))
 
     @property
-    def best_trial(self) -> Result:
+    def best_trial(self) -> AnalysedTrial:
         """The best result by the experiment's metric."""
         return self.get_best_trial()
 
@@ -119,7 +165,17 @@ class ExperimentAnalysis:
     @property
     def best_result(self) -> dict[str, Any]:
         """The last row of the best trial."""
-        return self.get_best_trial().metrics or {}
+        return self.get_best_trial().last_result
+
+    @property
+    def best_dataframe(self) -> Any:
+        """All rows of the best trial as a pandas DataFrame."""
+        return self.get_best_trial().metrics_dataframe
+
+    @property
+    def best_result_df(self) -> Any:
+        """The last row of the best trial as a pandas DataFrame."""
+        return self.best_dataframe.tail(1)
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
@@ -135,10 +191,12 @@ class ExperimentAnalysis:
 
     def get_best_trial(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
-    ) -> Result:
+    ) -> AnalysedTrial:
         """The best result; see `ResultGrid.get_best_result`."""
-        return self.grid.get_best_result(
-            metric or self.default_metric, mode or self.default_mode, scope
+        return _as_trial(
+            self.grid.get_best_result(
+                metric or self.default_metric, mode or self.default_mode, scope
+            )
         )
 
     def get_best_config(
@@ -159,7 +217,7 @@ class ExperimentAnalysis:
         """The checkpoint of a trial whose row is best."""
         metric, mode = metric or self.default_metric, mode or self.default_mode
         if metric is None or mode is None:
-            raise TuneError("get_best_checkpoint() needs metric and mode; give both.")
+            raise TuneSettingError("get_best_checkpoint() needs metric and mode; give both.")
         return trial.get_best_checkpoint(metric, mode)
 
     def get_last_checkpoint(
@@ -169,16 +227,22 @@ class ExperimentAnalysis:
         return (trial or self.get_best_trial(metric, mode)).checkpoint
 
     def get_all_configs(self) -> dict[str, Any]:
-        """All configs, by the trials' folders."""
-        return {each.path: each.config for each in self.grid}
+        """All configs, by the trials' ids."""
+        return dict(zip(self._ids(), (each.config for each in self.grid), strict=True))
 
     def dataframe(self, metric: str | None = None, mode: Mode | None = None) -> Any:
-        """A pandas DataFrame with a row per trial."""
-        return self.grid.get_dataframe(metric, mode)
+        """A pandas DataFrame with a row per trial: its last, or with `mode` that of the best."""
+        if mode is not None and metric is None:
+            raise TuneSettingError(f"dataframe(mode={mode!r}) has no metric; give one.")
+        return self.grid.get_dataframe(None if mode is None else metric, mode)
 
     def stats(self) -> dict[str, Any]:
         """How many trials there are, and how many failed."""
         return {"num_trials": len(self.grid), "num_errors": self.grid.num_errors}
+
+
+def _as_trial(result: Result) -> AnalysedTrial:
+    return AnalysedTrial(**{each.name: getattr(result, each.name) for each in fields(Result)})
 
 
 def read_grid(folder: Path) -> ResultGrid:
@@ -194,29 +258,38 @@ def read_grid(folder: Path) -> ResultGrid:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment to be given to `run`.
+    """An experiment to be given to `run`; what does not fit is told when it is made.
 
     Attributes:
         name: of its folder.
         run: the trainable.
-        settings: further arguments of `run`.
+        settings: further arguments of `run`, and `env`, which goes into its `config`.
     """
 
     name: str
     run: Any
     settings: Mapping[str, Any]
 
-    def __init__(self, name: str, run: Any, **settings: Any) -> None:
+    def __init__(self, name: str, run: Any = None, **settings: Any) -> None:
+        if run is None:
+            raise TuneSettingError(f"Experiment({name!r}) has no `run`; expected what is tuned.")
+        if (env := settings.pop("env", None)) is not None:
+            settings["config"] = {**(settings.get("config") or {}), "env": env}
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "run", run)
         object.__setattr__(self, "settings", settings)
+        _check(settings)
+        # How it is searched may be given to `run`: it is checked there.
+        own = {key: value for key, value in settings.items() if key not in (*_OF_TUNING, "resume")}
+        _tuner(_with_resources(run, settings), own)
 
 
 def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
     """Runs an experiment as `Tuner` does, with arguments of before.
 
     Args:
-        run_or_experiment: the trainable, or an `Experiment`.
+        run_or_experiment: the trainable, an `Experiment`, or a list of these, which are run one
+            after the other, each in a folder of its own; then `trials` are those of all.
         settings: `config`, `stop`, `num_samples`, `metric`, `mode`, `name`, `resources_per_trial`,
             `resume` and others of `ray.tune.run`.
 
@@ -224,6 +297,8 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
         TuneError: an argument is unknown or wrong; trials failed, unless
             `raise_on_failed_trial=False`.
     """
+    if isinstance(run_or_experiment, list | tuple):
+        return _run_all(run_or_experiment, settings)
     if isinstance(run_or_experiment, Experiment):
         settings = {
             **run_or_experiment.settings,
@@ -231,21 +306,8 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
             **settings,
         }
         run_or_experiment = run_or_experiment.run
-    known = {*_OF_TUNING, *_OF_RUNNING, *_OF_SAVING, *_OTHERS}
-    if unknown := sorted(settings.keys() - known):
-        raise TuneError(
-            f"tune.run() does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}; "
-            "tune.Tuner has more."
-        )
-    if settings.get("restore") is not None:
-        raise TuneError(
-            "tune.run(restore=…) is not offered: load the checkpoint in the trainable, such as "
-            "algo.restore_from_path(path)."
-        )
-    trainable = run_or_experiment
-    if settings.get("resources_per_trial") is not None:
-        trainable = with_resources(trainable, settings["resources_per_trial"])
-    tuner = _tuner(trainable, settings)
+    _check(settings)
+    tuner = _tuner(_with_resources(run_or_experiment, settings), settings)
     grid = tuner.fit()
     if grid.num_errors and settings.get("raise_on_failed_trial", True):
         failed = [f"{each.number:05d}" for each in grid if each.error is not None]
@@ -256,16 +318,50 @@ def run(run_or_experiment: Any, **settings: Any) -> ExperimentAnalysis:
     return ExperimentAnalysis(grid)
 
 
+def _run_all(experiments: Sequence[Any], settings: Mapping[str, Any]) -> ExperimentAnalysis:
+    if not experiments:
+        raise TuneSettingError("tune.run([]) is given no experiment; expected at least one.")
+    grids = [run(each, **settings).grid for each in experiments]
+    if len(grids) == 1:
+        return ExperimentAnalysis(grids[0])
+    together = ResultGrid(
+        [result for grid in grids for result in grid],
+        folder=Path(grids[0].experiment_path),
+        metric=grids[0]._metric,
+        mode=grids[0]._mode,
+    )
+    return ExperimentAnalysis(together)
+
+
 def run_experiments(
     experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
     **settings: Any,
-) -> list[Result]:
+) -> list[AnalysedTrial]:
     """Runs experiments one after the other; returns the results of all trials."""
     if isinstance(experiments, Experiment):
         experiments = [experiments]
     elif isinstance(experiments, Mapping):
         experiments = [Experiment(name, **each) for name, each in experiments.items()]
     return [result for each in experiments for result in run(each, **settings).trials]
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    known = {*_OF_TUNING, *_OF_RUNNING, *_OF_SAVING, *_OTHERS}
+    if unknown := sorted(settings.keys() - known):
+        raise TuneSettingError(
+            f"tune.run() does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}; "
+            "tune.Tuner has more."
+        )
+    if settings.get("restore") is not None:
+        raise TuneSettingError(
+            "tune.run(restore=…) is not offered: load the checkpoint in the trainable, such as "
+            "algo.restore_from_path(path)."
+        )
+
+
+def _with_resources(trainable: Any, settings: Mapping[str, Any]) -> Any:
+    asked = settings.get("resources_per_trial")
+    return trainable if asked is None else with_resources(trainable, asked)
 
 
 def _tuner(trainable: Any, settings: Mapping[str, Any]) -> Tuner:
@@ -285,7 +381,7 @@ def _tuner(trainable: Any, settings: Mapping[str, Any]) -> Tuner:
     if resume:
         if resume not in _RESUMES:
             choices = ", ".join(map(repr, _RESUMES))
-            raise TuneError(f"resume={resume!r}: expected one of {choices}, or False.")
+            raise TuneSettingError(f"resume={resume!r}: expected one of {choices}, or False.")
         folder = Path(str(run_config.storage_path)).expanduser() / str(run_config.name)
         if run_config.name is not None and Tuner.can_restore(folder):
             restored: Tuner = Tuner.restore(
@@ -319,7 +415,7 @@ def _saving(settings: Mapping[str, Any]) -> CheckpointConfig:
         old["checkpoint_score_attribute"] = str(attribute).removeprefix("min-")
         old["checkpoint_score_order"] = "min" if is_small_good else "max"
     if given is not None and old:
-        raise TuneError(
+        raise TuneSettingError(
             f"checkpoint_config and {', '.join(old)} were both given; leave one of them out."
         )
     return given if given is not None else CheckpointConfig(**old)

@@ -7,6 +7,8 @@ from trainer.tune.service_loggers import *
 __all__ = [
     "CSVLoggerCallback",
     "JsonLoggerCallback",
+    "LegacyLoggerCallback",
+    "Logger",
     "LoggerCallback",
     "MLflowLoggerCallback",
     "ServiceLogger",

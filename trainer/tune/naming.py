@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.optuna_search import OptunaSearch
 from trainer.tune.population_based_training import (
     PopulationBasedTraining,
@@ -138,7 +138,7 @@ def _created(
     if made is None:
         refusal = not_offered(_OTHER_NAMES.get(str(name).lower(), str(name)))
         hint = did_you_mean(name, known)
-        raise TuneError(
+        raise TuneSettingError(
             f"{creator}({shown(name)}): "
             + (refusal or f"expected one of {', '.join(map(repr, known))}.{hint}")
         )
@@ -146,7 +146,7 @@ def _created(
     unknown = sorted(arguments.keys() - set(names))
     if unknown:
         hint = did_you_mean(unknown[0], names)
-        raise TuneError(
+        raise TuneSettingError(
             f"{creator}({name!r}, {unknown[0]}={shown(arguments[unknown[0]])}): there is no such "
             f"argument; expected some of {', '.join(names)}.{hint}"
         )

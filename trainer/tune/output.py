@@ -19,7 +19,7 @@ import numpy as np
 
 from callbacks.ready_made.display import LineOutput, Surface, live_surface
 from callbacks.ready_made.progress import duration
-from trainer.errors import TuneError
+from trainer.errors import TuneSettingError
 from trainer.tune.controller import Controller
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.parts import Part
@@ -122,12 +122,12 @@ class ProgressReporter(Part):
     ) -> None:
         if unknown := sorted(of_ray.keys() - _OF_RAY):
             names = inspect.signature(ProgressReporter).parameters
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__}() does not know {unknown[0]}={shown(of_ray[unknown[0]])}."
                 f"{did_you_mean(unknown[0], names)} It knows {', '.join([*names][:-1])}."
             )
         if max_progress_rows < 1 or max_report_frequency < 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__}(max_progress_rows={max_progress_rows}, "
                 f"max_report_frequency={max_report_frequency}): expected at least one row, and "
                 "seconds of at least 0."
@@ -138,6 +138,22 @@ class ProgressReporter(Part):
         self.max_report_frequency = max_report_frequency
         self.sort_by_metric = sort_by_metric
         self.metric, self.mode = metric, mode
+
+    def add_metric_column(self, metric: str, representation: str | None = None) -> None:
+        """Shows one more metric.
+
+        Args:
+            metric: path into the row.
+            representation: its heading; None: its name.
+
+        Raises:
+            TuneSettingError: it is shown already.
+        """
+        self.metric_columns = _with_column(self.metric_columns, metric, representation)
+
+    def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
+        """Shows one more setting, as `add_metric_column`."""
+        self.parameter_columns = _with_column(self.parameter_columns, parameter, representation)
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
         """Whether a table is due; asked after every change."""
@@ -181,6 +197,15 @@ class ProgressReporter(Part):
         else:
             ranked = sorted(trials, key=lambda trial: (trial.status.is_over, -trial.number))
         return ranked[: max(1, number)]
+
+
+def _with_column(
+    columns: Sequence[str] | Mapping[str, str] | None, path: str, heading: str | None
+) -> dict[str, str]:
+    headings = _headings(columns, [])
+    if path in headings:
+        raise TuneSettingError(f"{path!r} is a column already: {', '.join(headings)}.")
+    return {**headings, path: heading or path}
 
 
 class CLIReporter(ProgressReporter):

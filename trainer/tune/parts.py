@@ -8,7 +8,7 @@ there is no second list of arguments that could forget one.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from trainer_toolkit.checks import plain_scalar
@@ -39,6 +39,21 @@ class Part:
     def describe(self) -> dict[str, Any]:
         """Its class and arguments, for the journal's header and for comparing."""
         return {"type": type(self).__name__, **self._arguments}
+
+
+def keys_of(part: Any) -> Sequence[str] | None:
+    """The keys of rows that a part looks at; None: any.
+
+    A user's class derived from a ready-made one may look at more than that: at any, unless it
+    names its `keys`.
+    """
+    for cls in type(part).__mro__:
+        if cls.__module__.startswith("trainer.tune."):
+            is_ready_made = cls is type(part) or cls.__mro__[1] is Part
+            return part.keys if is_ready_made else None
+        if "keys" in vars(cls):
+            return cls.keys  # type: ignore[no-any-return, attr-defined]
+    return None
 
 
 def _by_name(cls: type[Part], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> _Arguments:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from trainer.config import AlgorithmConfig
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Mode, Row, number_at, ranking_key, score_at
@@ -99,17 +99,17 @@ class PopulationBasedTraining(TrialScheduler):
         bounds_checked: bool = True,
     ) -> None:
         if not hyperparam_mutations and custom_explore_fn is None:
-            raise TuneError(
+            raise TuneSettingError(
                 "PopulationBasedTraining changes nothing: give hyperparam_mutations, such as "
                 "{'lr': tune.loguniform(1e-5, 1e-2)}, or custom_explore_fn."
             )
         if mode not in (None, "min", "max") or perturbation_interval <= 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"PopulationBasedTraining(mode={mode!r}, perturbation_interval="
                 f"{perturbation_interval!r}): expected mode 'min' or 'max' and an interval > 0."
             )
         if not 0 < quantile_fraction <= 0.5 or not 0 <= resample_probability <= 1:
-            raise TuneError(
+            raise TuneSettingError(
                 f"PopulationBasedTraining(quantile_fraction={quantile_fraction!r}, "
                 f"resample_probability={resample_probability!r}): expected a fraction in (0, 0.5] "
                 "and a probability in [0, 1]."
@@ -157,7 +157,7 @@ class PopulationBasedTraining(TrialScheduler):
             TuneError: it is not known, or fewer than two.
         """
         if context.num_trials is None or context.num_trials < _STANDING_STILL:
-            raise TuneError(
+            raise TuneSettingError(
                 f"PopulationBasedTraining has a population of {context.num_trials}; expected at "
                 "least two trials. Give TuneConfig(num_samples=8)."
             )
@@ -181,7 +181,7 @@ class PopulationBasedTraining(TrialScheduler):
             return self.CONTINUE  # taken up again after the end of its population
         time = number_at(result, self._time_attr)
         if math.isnan(time) and self._requires_time:
-            raise TuneError(
+            raise TuneSettingError(
                 f"A row of trial {trial.trial_id} has no {self._time_attr!r}, which "
                 "PopulationBasedTraining(time_attr=...) counts. Report it, or give another one."
             )
@@ -306,7 +306,7 @@ def _mutations(written: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, D
         elif callable(value):
             yield path, sample_from(value)
         else:
-            raise TuneError(
+            raise TuneSettingError(
                 f"hyperparam_mutations={{{path!r}: {shown(value)}}}: expected a domain such as "
                 "tune.loguniform(1e-5, 1e-2), a list of values, or a function that gives one."
             )
@@ -371,7 +371,7 @@ class _Explore:
         before = dict(_leaves(space.config(params)))
         given = self._custom(_nested(space.config(params))) if self._custom else None
         if not isinstance(given, Mapping):
-            raise TuneError(
+            raise TuneSettingError(
                 f"custom_explore_fn gave {shown(given)}; expected the config, as a dict. Let it "
                 "return what it was given, changed."
             )
@@ -381,7 +381,7 @@ class _Explore:
             domain = self.domains.get(path) or space.parameters.get(path)
             problem = None if domain is None else domain.problem_of(value)
             if self._is_checked and problem is not None:
-                raise TuneError(
+                raise TuneSettingError(
                     f"custom_explore_fn gave {path}={shown(value)}, which is not in {domain!r}: "
                     f"{problem}. Correct it, or give bounds_checked=False."
                 )
@@ -392,7 +392,7 @@ class _Explore:
 def _check_number(path: str, value: Any, domain: Domain) -> None:
     """Raises a TuneError if a value cannot be multiplied."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TuneError(
+        raise TuneSettingError(
             f"PopulationBasedTraining cannot multiply {path}={shown(value)}: it is no number. Let "
             f"trials begin with a number there, or write the possible values of {path} as a list "
             f"instead of {domain!r}."
@@ -515,7 +515,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             TuneError: there are several trials.
         """
         if context.num_trials != 1:
-            raise TuneError(
+            raise TuneSettingError(
                 f"PopulationBasedTrainingReplay runs one trial, not {context.num_trials}. "
                 "Give num_samples=1 and no grids."
             )

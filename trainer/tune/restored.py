@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checkpoints.links import check_links
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.name_resolution import PROGRAM, stranger
 from trainer.tune.configs import (
     ResumeConfig,
@@ -129,7 +129,7 @@ class RestoredExperiment:
         source = PROGRAM if self.is_trusted else source
         if param_space is None:
             if header.get("plain_space") is None:
-                raise TuneError(
+                raise TuneSettingError(
                     f"The search space of {self.folder} holds code, which is not in the journal. "
                     "Give it again: Tuner.restore(path, trainable, param_space=…)."
                 )
@@ -147,7 +147,7 @@ class RestoredExperiment:
         setup.check_read(drawn_configs(setup.space))
         new = setup.header(setup.plan(header["num_samples"]), self.folder.name)
         if found := differences(header, new):
-            raise TuneError(
+            raise TuneSettingError(
                 f"{self.folder} cannot be gone on with as another experiment. {'. '.join(found)}. "
                 "What may change: num_samples (more), stop, callbacks, verbose, failure_config, "
                 "checkpoint_config. Nothing was changed."

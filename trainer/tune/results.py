@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from callbacks.optional_import import optional_module
 from checkpoints.links import check_links
-from trainer.errors import TrialError, TuneError
+from trainer.errors import TrialError, TuneError, TuneSettingError
 from trainer.metrics import ResultDict
 from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.output import shown_value, table_text
+from trainer.tune.own_errors import as_cause_too
 from trainer.tune.rows import MISSING, Mode, Row, number_at, value_at
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.trial_files import (
@@ -41,11 +42,14 @@ class Result:
         params: the values that were searched, by path.
         status: "RUNNING", "PAUSED", "TERMINATED" or "ERROR".
         stop_reason: why it ended, in words; None while it has not.
-        error: why it failed; None if it did not.
+        error: why it failed; None if it did not. From `fit()` it is an instance of the class of the
+            trial's own error, too, which is its `__cause__`.
         num_failures: errors that it survived, and the last one.
         path: its folder.
         saved: the checkpoints that count, by row.
         num_rows: how many rows count; None: all that are there.
+        trainable_name: of what was tuned.
+        trial_name: what the trial is called.
     """
 
     number: int
@@ -58,6 +62,8 @@ class Result:
     path: str
     saved: tuple[SavedCheckpoint, ...] = ()
     num_rows: int | None = None
+    trainable_name: str = ""
+    trial_name: str = ""
 
     @classmethod
     def from_path(cls, path: str | Path) -> Result:
@@ -93,12 +99,19 @@ class Result:
             path=str(folder),
             saved=tuple(SavedCheckpoint(int(name), name, "") for name in sorted(names)),
             num_rows=num_rows,
+            trainable_name=str(facts.get("trainable") or ""),
+            trial_name=str(facts.get("name") or ""),
         )
 
     @functools.cached_property
     def config(self) -> Any:
         """What the trainable was given; also of trials that failed before their first row."""
         return self.config_of()
+
+    @property
+    def trial_id(self) -> str:
+        """The number as text, such as `00003`."""
+        return f"{self.number:05d}"
 
     def rows(self) -> list[ResultDict]:
         """All rows that count, in order."""
@@ -314,17 +327,20 @@ class ResultGrid(Sequence[Result]):
             filter_nan_and_inf: leave out values that are not finite; NaN never wins.
 
         Raises:
-            TuneError: no metric or mode is known, no trial has it, or `scope` is something else.
+            TuneError: no metric or mode is known and there are several trials, no trial has it, or
+                `scope` is something else.
         """
         metric, mode = metric or self._metric, mode or self._mode
+        if metric is None and mode is None and len(self) == 1:
+            return self._results[0]
         if metric is None or mode is None:
-            raise TuneError(
+            raise TuneSettingError(
                 f"get_best_result(metric={metric!r}, mode={mode!r}): expected both, here or in "
                 'TuneConfig, such as metric="loss", mode="min".'
             )
         sign = _sign(mode)
         if scope not in _SCOPES:
-            raise TuneError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
+            raise TuneSettingError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
         scored = []
         for result in self._results:
             value = _scoped(result, metric, sign, scope)
@@ -398,11 +414,19 @@ class ResultGrid(Sequence[Result]):
 
 
 def result_of(
-    trial: Trial, config_of: Callable[[], Any], path: Path, saved: Sequence[SavedCheckpoint]
+    trial: Trial,
+    config_of: Callable[[], Any],
+    path: Path,
+    saved: Sequence[SavedCheckpoint],
+    *,
+    trainable_name: str,
+    trial_name: str,
+    cause: BaseException | None = None,
 ) -> Result:
     """The result of a trial.
 
-    Checkpoints for repairs alone are no part of `saved`.
+    Checkpoints for repairs alone are no part of `saved`. `cause` is the error of its code, if this
+    process has seen it.
     """
     error = trial.error if trial.status is TrialStatus.ERROR else None
     return Result(
@@ -411,19 +435,21 @@ def result_of(
         params=trial.params,
         status=trial.status.value,
         stop_reason=trial.stop_reason,
-        error=None if error is None else TrialError(error),
+        error=None if error is None else as_cause_too(TrialError(error), cause),
         num_failures=trial.num_failures,
         path=str(path),
         saved=tuple(
             entry for entry in saved if entry.name == checkpoint_folder_name(entry.row_number)
         ),
         num_rows=trial.num_rows,
+        trainable_name=trainable_name,
+        trial_name=trial_name,
     )
 
 
 def _sign(mode: Mode | None) -> float:
     if mode not in ("min", "max"):
-        raise TuneError(f'mode={mode!r}: expected "min" or "max".')
+        raise TuneSettingError(f'mode={mode!r}: expected "min" or "max".')
     return 1.0 if mode == "max" else -1.0
 
 

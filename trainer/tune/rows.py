@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeGuard
 
 import numpy as np
 
@@ -40,6 +40,11 @@ def value_at(row: Row, key: str) -> Any:
 def is_of_clock(key: str) -> bool:
     """Whether the value of a key is read from a clock, so that decisions on it do not repeat."""
     return key.startswith("time_") or key == "timestamp"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is an int or a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def number_at(row: Row, key: str) -> float:

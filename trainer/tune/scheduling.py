@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.events import CheckpointRef, Trial
 from trainer.tune.journal_entries import CloneEntry, DecideEntry, Decision, EndEntry
 from trainer.tune.parts import Part
@@ -136,7 +136,7 @@ class TrialScheduler(Part):
         adopt_objective(self, metric=metric, mode=mode)
         for name in ("metric", "mode"):
             if self.needs_metric and getattr(self, name) is None:
-                raise TuneError(
+                raise TuneSettingError(
                     f"{type(self).__name__} compares trials and has no {name}. Give "
                     "TuneConfig(metric='env_runners/episode_return_mean', mode='max'), or whatever "
                     "your rows have."
@@ -210,7 +210,7 @@ class FIFOScheduler(TrialScheduler):
 
 def _require(scheduler: TrialScheduler, is_right: bool, written: str, expected: str) -> None:
     if not is_right:
-        raise TuneError(f"{type(scheduler).__name__}({written}): expected {expected}.")
+        raise TuneSettingError(f"{type(scheduler).__name__}({written}): expected {expected}.")
 
 
 def _check_mode(scheduler: TrialScheduler, mode: Any) -> None:

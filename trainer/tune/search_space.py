@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import decimal
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import did_you_mean
 from trainer_toolkit.plain_json import NotPlainError, from_json, to_json
 from trainer_toolkit.trees import mapped, same
+
+_LOGGER = logging.getLogger(__name__)
 
 Path = tuple[Any, ...]
 """Keys and indices from the top of a config down to one value."""
@@ -48,6 +51,27 @@ class Domain(ToBeDrawn):
     def problem_of(self, value: Any) -> str | None:
         """Why a value is not in the domain; None if it is."""
         raise NotImplementedError
+
+    def sample(
+        self,
+        config: Any = None,
+        size: int = 1,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    ) -> Any:
+        """Values outside of an experiment, whose own draws follow from its seed.
+
+        Args:
+            config: of no effect, but for `sample_from`.
+            size: how many; more than one gives a list.
+            random_state: a seed or a generator, which moves on; None: NumPy's global generator.
+        """
+        rng = _generator(random_state)
+        drawn = [self._sampled(config, rng) for _ in range(size)]
+        return drawn if size > 1 else drawn[0]
+
+    def _sampled(self, config: Any, rng: np.random.Generator) -> Any:
+        del config
+        return self.draw(rng)
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,6 +217,9 @@ class SampleFrom(Domain):
         """None: every value may be given for it."""
         return None
 
+    def _sampled(self, config: Any, rng: np.random.Generator) -> Any:
+        return self.call(config, rng)
+
     def call(self, config: Any, rng: np.random.Generator) -> Any:
         """The value for a config; a SearchSpaceError if the function raised or cannot be called."""
         try:
@@ -217,6 +244,23 @@ class SampleFrom(Domain):
 
 def _of_config(_config: Any) -> None:
     """Has the signature that a function without a readable one is taken to have."""
+
+
+def seed_of(random_state: np.random.Generator | np.random.RandomState) -> int:
+    """A seed that is drawn from a generator, which moves on."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**63))
+    return int(random_state.randint(2**31))
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if random_state is None:
+        random_state = np.random.mtrand._rand  # what `numpy.random.seed` sets
+    if isinstance(random_state, np.random.RandomState):
+        random_state = seed_of(random_state)
+    return np.random.default_rng(random_state)
 
 
 def _multiple(value: float, q: float) -> float:
@@ -280,8 +324,9 @@ def randint(lower: int, upper: int) -> Range:
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Range:
-    """Ints that are multiples of q in [lower, upper], both inclusive.
+    """Ints that are multiples of q in [lower, upper], both inclusive: `qrandint(3, 9, 3)`.
 
+    Bounds that are no multiples are those next to them inside: `qrandint(1, 10, 3)` is the same.
     With q = 1 the upper bound is exclusive, as in Ray Tune's code: the same as `randint`.
     """
     return _ints("qrandint", lower, upper, q)
@@ -336,6 +381,14 @@ def _ints(name: str, lower: int, upper: int, q: int | None, *, is_log: bool = Fa
             raise SearchSpaceError(f"{name}() is given {given!r}; expected ints.")
     q = None if q == 1 else q
     step = None if q is None else int(q)
+    if step is not None and step > 0:
+        inner = -(-int(lower) // step) * step, int(upper) // step * step
+        if inner[0] >= inner[1]:
+            raise SearchSpaceError(
+                f"{name}({lower!r}, {upper!r}, {q!r}): there are no two multiples of {q!r} in "
+                "between."
+            )
+        lower, upper = inner
     return _checked(Range(name, int(lower), int(upper), step, is_log=is_log, is_int=True))
 
 
@@ -511,37 +564,64 @@ class SearchSpace:
     # ---- points
 
     def flat_point(
-        self, point: Mapping[str, Any], where: str = "points_to_evaluate"
+        self, point: Mapping[str, Any], *, may_be_outside: bool = False
     ) -> dict[Any, Any]:
-        """{path: value} of a complete or partial config, checked against the domains.
+        """{path: value} of a complete or partial config, compared with the domains.
+
+        Args:
+            point: of `points_to_evaluate`.
+            may_be_outside: values that are in no domain, or not the constant at their place, are
+                told and taken.
 
         Raises:
-            SearchSpaceError: a value is outside of its domain, or names nothing in the space.
+            SearchSpaceError: a value may not be outside of its domain, or names nothing.
         """
         flat: dict[str, Any] = {}
-        self._collect(point, (), flat, where)
-        for name, value in flat.items():
-            problem = self.parameters[name].problem_of(value)
-            if problem is not None:
+        self._collect(point, (), flat)
+        for name, value in list(flat.items()):
+            problem = self._problem_of(name, value)
+            if problem is None:
+                continue
+            if not may_be_outside:
                 raise SearchSpaceError(
-                    f"{where}: {name}={shown(value)} is not in {self.parameters[name]!r}: "
-                    f"{problem}. Change the point, or the space."
+                    f"points_to_evaluate: {problem} Change the point, or the space."
                 )
-        return flat
+            _LOGGER.warning("points_to_evaluate: %s It is tried all the same.", problem)
+        return {
+            name: value
+            for name, value in flat.items()
+            if name in self.parameters or not same(value, self._constant(self.path_of(name)))
+        }
 
-    def _collect(self, value: Any, path: Path, flat: dict[str, Any], where: str) -> None:
+    def _problem_of(self, name: str, value: Any) -> str | None:
+        domain = self.parameters.get(name)
+        if domain is None:
+            constant = self._constant(self.path_of(name))
+            if same(value, constant):
+                return None
+            return (
+                f"{name}={shown(value)} is no parameter of the space, which has {shown(constant)}."
+            )
+        problem = domain.problem_of(value)
+        return (
+            None if problem is None else f"{name}={shown(value)} is not in {domain!r}: {problem}."
+        )
+
+    def _collect(self, value: Any, path: Path, flat: dict[str, Any]) -> None:
         name = _name(path)
         if path and name in self.parameters:
             flat[name] = value
         elif isinstance(value, Mapping):
             for key, entry in value.items():
-                self._collect(entry, (*path, key), flat, where)
-        elif not same(value, self._constant(path)):
+                self._collect(entry, (*path, key), flat)
+        elif self._constant(path) is SearchSpace:
             raise SearchSpaceError(
-                f"{where}: {name}={shown(value)} is no parameter of the space and not its constant "
-                f"there. Expected some of {', '.join(self.parameters) or 'none'}."
+                f"points_to_evaluate: {name}={shown(value)} is no parameter of the space. Expected "
+                f"some of {', '.join(self.parameters) or 'none'}."
                 f"{did_you_mean(name, self.parameters)}"
             )
+        else:
+            flat[name] = value
 
     def _constant(self, path: Path) -> Any:
         """The value that is written at a path; `SearchSpace`, never a value, if none is."""

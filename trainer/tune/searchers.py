@@ -15,12 +15,12 @@ from zlib import crc32
 
 import numpy as np
 
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.tune.events import Trial
-from trainer.tune.parts import Part
+from trainer.tune.parts import Part, keys_of
 from trainer.tune.positions import Kind, rng_at
 from trainer.tune.rows import Row, adopt_objective, number_at
-from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace
+from trainer.tune.search_space import RngOf, SampleFrom, SearchSpace, seed_of
 from trainer_toolkit.checks import shown
 
 HowOver = Literal["complete", "pruned", "failed"]
@@ -120,7 +120,7 @@ class Searcher(Part):
         self.context = context
         if context.space.grids and not self.takes_grids:
             grids = ", ".join(context.space.grids)
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__} chooses values itself, and {grids} is a grid_search; "
                 "expected no grids. Write choice([...]), or leave search_alg out."
             )
@@ -189,10 +189,12 @@ class BasicVariantGenerator(Searcher):
 
     Args:
         points_to_evaluate: complete or partial configs, tried first and in order; each counts as
-            one of `num_samples`, and what it leaves open is drawn or goes through its grid.
+            one of `num_samples`, and what it leaves open is drawn or goes through its grid. Values
+            outside of the space are told and tried.
         max_concurrent: trials that run at the same time at most; 0: as many as there are lanes.
         constant_grid_search: the same random values for all points of a grid.
-        random_state: a seed of its own instead of the experiment's.
+        random_state: a seed of its own instead of the experiment's, or a NumPy generator that one
+            is drawn from.
     """
 
     keys = ()
@@ -204,21 +206,23 @@ class BasicVariantGenerator(Searcher):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         max_concurrent: int = 0,
         constant_grid_search: bool = False,
-        random_state: int | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(random_state, np.random.Generator | np.random.RandomState):
+            random_state = seed_of(random_state)
+            self._arguments["random_state"] = random_state  # a restore goes on with it
         points = [] if points_to_evaluate is None else points_to_evaluate
         if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
-            raise TuneError(
+            raise TuneSettingError(
                 f"points_to_evaluate={shown(points_to_evaluate)}: expected a list of dicts, each a "
                 "config or a part of one, such as [{'lr': 1e-3}]."
             )
         if random_state is not None and (
             isinstance(random_state, bool) or not isinstance(random_state, int | np.integer)
         ):
-            raise TuneError(
-                f"random_state={shown(random_state)}: expected an int. A generator would remember "
-                "its draws, which no restore could repeat; give its seed."
+            raise TuneSettingError(
+                f"random_state={shown(random_state)}: expected an int or a NumPy generator."
             )
         self._points = tuple(points_to_evaluate or ())
         self._max_concurrent, self._is_constant = max_concurrent, constant_grid_search
@@ -229,7 +233,9 @@ class BasicVariantGenerator(Searcher):
         if self._seed is not None:
             context = SearchContext(context.space, int(self._seed), context.num_samples)
         super().begin(context)
-        self._given = [context.space.flat_point(point) for point in self._points]
+        self._given = [
+            context.space.flat_point(point, may_be_outside=True) for point in self._points
+        ]
         self._num_before = [0]
         for point in self._given:
             self._num_before.append(self._num_before[-1] + self._num_grid_points(point))
@@ -297,7 +303,7 @@ class _Around(Searcher):
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(self).__name__}({shown(searcher)}): expected a Searcher, such as "
                 "OptunaSearch()."
             )
@@ -315,7 +321,7 @@ class _Around(Searcher):
         """Hands it on."""
         self.searcher.begin(context)
         self.context = context
-        self.keys, self.inexact_reason = self.searcher.keys, self.searcher.inexact_reason
+        self.keys, self.inexact_reason = keys_of(self.searcher), self.searcher.inexact_reason
 
     extend = _handed_on("extend")
     num_trials = _handed_on("num_trials")
@@ -404,7 +410,9 @@ class Repeater(_Around):
         super().__init__(searcher)
         self.repeat, self._sets_index = _at_least_one("repeat", repeat), set_index
         if reduce not in _REDUCTIONS:
-            raise TuneError(f"reduce={shown(reduce)}: expected one of {', '.join(_REDUCTIONS)}.")
+            raise TuneSettingError(
+                f"reduce={shown(reduce)}: expected one of {', '.join(_REDUCTIONS)}."
+            )
         self._reduce = reduce
         self._params: dict[int, Mapping[str, Any]] = {}  # of each suggestion that is still needed
         self._values: dict[int, dict[int, float]] = {}  # by suggestion, and by trial that is over
@@ -413,7 +421,7 @@ class Repeater(_Around):
         """Hands it on, with the number of suggestions in the place of that of trials."""
         self._check(context.num_samples)
         if isinstance(self.metric, list | tuple):
-            raise TuneError(
+            raise TuneSettingError(
                 f"Repeater compares one metric, not {self.metric!r}. Give one, or leave it out."
             )
         super().begin(replace(context, num_samples=self._num_suggestions(context.num_samples)))
@@ -425,7 +433,7 @@ class Repeater(_Around):
 
     def _check(self, num_samples: int) -> None:
         if num_samples > 0 and num_samples % self.repeat:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Repeater(repeat={self.repeat}) makes {self.repeat} trials per suggestion; "
                 f"expected a multiple as num_samples, not {num_samples}."
             )
@@ -491,7 +499,7 @@ class Repeater(_Around):
 
 def _at_least_one(name: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise TuneError(f"{name}={given!r}: expected an int ≥ 1.")
+        raise TuneSettingError(f"{name}={given!r}: expected an int ≥ 1.")
     return given
 
 
@@ -501,7 +509,7 @@ def refuse_dependent_samples(space: SearchSpace, searcher: str) -> dict[str, Sam
         name: domain for name, domain in space.parameters.items() if isinstance(domain, SampleFrom)
     }
     if len(found) == len(space.parameters):
-        raise TuneError(
+        raise TuneSettingError(
             f"{searcher} finds nothing to search: the space has {len(found)} sample_from functions "
             "and no other parameter. Add uniform(), choice() …, or leave search_alg out."
         )

@@ -29,6 +29,9 @@ from trainer_toolkit.interrupts import ArrivalFlag
 
 _LOGGER = logging.getLogger(__name__)
 _NOT_IN_ROWS: Final = frozenset({"config"})
+UNNAMED_METRIC: Final = "_metric"
+"""The key of numbers that a function returns or yields without one."""
+
 _USER_POSITIONS: Final = 1 << 16
 """Positions from here on are the user's own (`TuneContext.rng`)."""
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer.algorithms.building import require_env
 from trainer.envs.env_factory import check_known
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.name_resolution import PROGRAM, Source
 from trainer.seeding import draw_root_seed
 from trainer.tune.callbacks import CallbackCaller
@@ -35,10 +35,12 @@ from trainer.tune.experiment import (
 from trainer.tune.naming import create_scheduler, create_searcher
 from trainer.tune.output import CLIReporter, Progress, ProgressReporter
 from trainer.tune.plan import ExperimentPlan
+from trainer.tune.rays_schedulers import without_controller
 from trainer.tune.results import ResultGrid, result_of
 from trainer.tune.scheduling import FIFOScheduler, TrialScheduler
 from trainer.tune.search_space import Choice, SampleFrom, SearchSpace
 from trainer.tune.searchers import BasicVariantGenerator, Searcher
+from trainer.tune.session import UNNAMED_METRIC
 from trainer.tune.stoppers import StopCriteria
 from trainer.tune.stored_spec import (
     header_of,
@@ -73,7 +75,7 @@ _OF_STATE: Final = frozenset(
 def check_kind(name: str, value: object, kind: type) -> None:
     """Raises a TuneError unless a value is None or of a class."""
     if value is not None and not isinstance(value, kind):
-        raise TuneError(f"{name}={value!r:.80}: expected a {kind.__name__}, or None.")
+        raise TuneSettingError(f"{name}={value!r:.80}: expected a {kind.__name__}, or None.")
 
 
 @dataclass
@@ -153,7 +155,7 @@ class ExperimentSetup:
         names = {path: {path, path.partition("/")[0]} for path in scheduler.explored}
         wrong = sorted(path for path in names if names[path] & _OF_STATE)
         if wrong and self.spec.algorithm is not None:
-            raise TuneError(
+            raise TuneSettingError(
                 f"{type(scheduler).__name__} is to change {', '.join(wrong)} while trials run, but "
                 "a clone goes on from its donor's state: that of another network, env, filter or "
                 "replay buffer does not fit, and kl_coeff is a part of it. Search them in "
@@ -194,7 +196,7 @@ class ExperimentSetup:
         except TypeError as error:
             name = spec.name if spec.kind == "function" else f"{spec.name}.setup"
             more = "".join(f", {each}=…" for each in spec.parameters)
-            raise TuneError(
+            raise TuneSettingError(
                 f"Trials call {name}(config{more}), which does not fit {name}{signature}: {error}. "
                 "Whatever it takes besides the config comes from tune.with_parameters(trainable, "
                 "name=value)."
@@ -207,7 +209,7 @@ class ExperimentSetup:
             return
         algorithm = self.spec.algorithm
         if algorithm is None or not issubclass(of_space, algorithm.config_class):
-            raise TuneError(
+            raise TuneSettingError(
                 f"param_space is a {of_space.__name__}, and the trainable is {self.spec.name}; "
                 "expected the algorithm that the config is of, as its class or its name."
             )
@@ -216,12 +218,12 @@ class ExperimentSetup:
         saving, is_function = self.checkpoint_config, self.spec.kind == "function"
         for name in ("checkpoint_frequency", "checkpoint_at_end"):
             if is_function and getattr(saving, name):
-                raise TuneError(
+                raise TuneSettingError(
                     f"{name}={getattr(saving, name)!r}: the function {self.spec.name} saves by "
                     "itself, with tune.report({…}, checkpoint=…). Leave it out."
                 )
         if not is_function and not self.spec.saves and saving.checkpoint_frequency:
-            raise TuneError(
+            raise TuneSettingError(
                 f"checkpoint_frequency={saving.checkpoint_frequency}: {self.spec.name} has no "
                 "save_checkpoint(). Write it and load_checkpoint(), or leave the frequency out."
             )
@@ -237,7 +239,7 @@ class ExperimentSetup:
                 name,
             )
         elif self.spec.target.reset_config is Trainable.reset_config:
-            raise TuneError(
+            raise TuneSettingError(
                 f"reuse_actors=True: {name} has no reset_config(new_config) that makes its object "
                 "another trial's. Write it, or leave reuse_actors out."
             )
@@ -252,19 +254,22 @@ class ExperimentSetup:
         tuning, saving = self.tune_config, self.checkpoint_config
         # Copies: what a user gave stays as it is, and can be given again.
         given = tuning.scheduler
-        scheduler = copied_if_possible(
-            _chosen("scheduler", given, TrialScheduler, create_scheduler)
+        scheduler = without_controller(
+            copied_if_possible(_chosen("scheduler", given, TrialScheduler, create_scheduler))
         )
         given = tuning.search_alg
         searcher = copied_if_possible(_chosen("search_alg", given, Searcher, create_searcher))
         at_end = saving.checkpoint_at_end
         budget: Any = tuning.time_budget_s
+        metric = tuning.metric or getattr(scheduler, "metric", None)
+        if metric is None and tuning.mode is not None and searcher.metric is None:
+            metric = UNNAMED_METRIC
         return ExperimentPlan(
             space=SearchSpace(self.param_space),
             searcher=searcher,
             scheduler=scheduler,
             stop=StopCriteria(copied_if_possible(self.run_config.stop), time_budget_s=budget),
-            metric=tuning.metric or getattr(scheduler, "metric", None),
+            metric=metric,
             mode=tuning.mode or getattr(scheduler, "mode", None),
             seed=self.seed,
             num_samples=num_samples,
@@ -326,7 +331,7 @@ class ExperimentSetup:
     def _reporter(self) -> ProgressReporter:
         found = copy.copy(self.run_config.progress_reporter) or CLIReporter()
         if not isinstance(found, ProgressReporter):
-            raise TuneError(
+            raise TuneSettingError(
                 f"progress_reporter={found!r:.80}: expected a tune.CLIReporter or another "
                 "ProgressReporter."
             )
@@ -361,6 +366,9 @@ class ExperimentSetup:
                     functools.partial(plan.space.config, trial.params),
                     records.files_of(trial.number).path,
                     records.saved_of(trial.number),
+                    trainable_name=self.spec.name,
+                    trial_name=records[trial.number].name,
+                    cause=experiment.causes.get(trial.number),
                 )
                 for trial in controller.trials
             ],
@@ -382,7 +390,7 @@ def _chosen(name: str, given: Any, kind: type, create: Callable[[str], Any]) -> 
     if isinstance(given, str):
         return create(given)
     if not isinstance(given, kind):
-        raise TuneError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
+        raise TuneSettingError(f"{name}={given!r:.80}: expected a {kind.__name__}, or its name.")
     return given
 
 

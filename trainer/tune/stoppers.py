@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer.errors import TuneError
-from trainer.tune.parts import Part
+from trainer.errors import TuneError, TuneSettingError
+from trainer.tune.parts import Part, keys_of
 from trainer.tune.rows import AppearingKeys, Mode, Row, is_of_clock, number_at
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, one_of, optional, shown
@@ -79,7 +79,7 @@ class FunctionStopper(Stopper):
         try:
             inspect.signature(function).bind("00000", {})
         except (TypeError, ValueError) as error:
-            raise TuneError(
+            raise TuneSettingError(
                 f"stop={shown(function)} cannot be called as function(trial_id, result): {error}. "
                 "Give it these two arguments."
             ) from error
@@ -108,7 +108,7 @@ class MaximumIterationStopper(Stopper):
             TuneError: it is less than 1.
         """
         if max_iter < 1:
-            raise TuneError(f"MaximumIterationStopper({max_iter}): expected at least 1.")
+            raise TuneSettingError(f"MaximumIterationStopper({max_iter}): expected at least 1.")
         self._max_iter = max_iter
 
     def __call__(self, trial_id: str, result: Row) -> bool:
@@ -153,7 +153,7 @@ class TrialPlateauStopper(Stopper):
         mode: Mode | None = None,
     ) -> None:
         if metric_threshold is not None and mode not in ("min", "max"):
-            raise TuneError(
+            raise TuneSettingError(
                 f"TrialPlateauStopper(metric_threshold={metric_threshold!r}, mode={mode!r}): a "
                 "threshold needs a direction; expected mode='min' or mode='max'."
             )
@@ -209,7 +209,7 @@ class ExperimentPlateauStopper(Stopper):
         patience: int = 0,
     ) -> None:
         if mode not in ("min", "max") or top < 2 or patience < 0 or std < 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"ExperimentPlateauStopper({metric!r}, std={std!r}, top={top!r}, mode={mode!r}, "
                 f"patience={patience!r}): expected mode 'min' or 'max', top ≥ 2, patience ≥ 0 and "
                 "std ≥ 0."
@@ -253,7 +253,7 @@ class TimeoutStopper(Stopper):
     def __init__(self, timeout: Any) -> None:
         seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"TimeoutStopper({shown(timeout)}): expected seconds > 0 or a datetime.timedelta."
             )
         self.deadline_s = float(seconds)
@@ -274,7 +274,7 @@ class CombinedStopper(Stopper):
         """
         for each in stoppers:
             if not isinstance(each, Stopper):
-                raise TuneError(
+                raise TuneSettingError(
                     f"CombinedStopper() got {shown(each)}; expected stoppers, such as "
                     "MaximumIterationStopper(20). RunConfig(stop=[…]) combines dicts and functions."
                 )
@@ -302,7 +302,10 @@ class CombinedStopper(Stopper):
 
 
 class Bounds(Stopper):
-    """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds."""
+    """`stop={"training_iteration": 20, "loss": ("<=", 0.1)}`: at any of the bounds.
+
+    A dict inside is a path: `{"env_runners": {"episode_return_mean": 100}}`.
+    """
 
     is_of_trial = True
 
@@ -313,11 +316,11 @@ class Bounds(Stopper):
             TuneError: one is no number and no pair of a sign and a number.
         """
         self.bounds: list[tuple[str, str, float]] = []
-        for key, written in bounds.items():
+        for key, written in _flat(bounds):
             sign, bound = written if isinstance(written, tuple | list) else (">=", written)
             is_number = isinstance(bound, int | float | np.number) and bound == bound
             if not isinstance(key, str) or sign not in _OPERATORS or not is_number:
-                raise TuneError(
+                raise TuneSettingError(
                     f"stop={{{key!r}: {written!r}}}: expected a key of the rows and a number, at "
                     "which a trial stops if it is reached or passed, or a pair such as "
                     "('<=', 0.1) for what shall become small."
@@ -338,6 +341,14 @@ class Bounds(Stopper):
     def reason(self) -> str:
         """The one that is reached."""
         return self._reached
+
+
+def _flat(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, written in bounds.items():
+        if isinstance(written, Mapping):
+            yield from ((f"{key}/{inner}", bound) for inner, bound in _flat(written))
+        else:
+            yield key, written
 
 
 class StopCriteria:
@@ -435,7 +446,7 @@ def _keys_of(row: Row) -> str:
 
 def _all_keys(stoppers: Iterable[Stopper]) -> tuple[str, ...] | None:
     """The keys that any of them looks at; None if one may look at anything."""
-    keys = [each.keys for each in stoppers]
+    keys = [keys_of(each) for each in stoppers]
     return None if None in keys else tuple(key for each in keys for key in each or ())
 
 
@@ -446,7 +457,7 @@ def _as_stopper(given: Any) -> Stopper:
         return Bounds(given)
     if callable(given) and not isinstance(given, type):
         return FunctionStopper(given)
-    raise TuneError(
+    raise TuneSettingError(
         f"stop={shown(given)} is a {type(given).__name__}; expected a dict such as "
         "{'training_iteration': 20}, a function (trial_id, result) -> bool, a Stopper, or a list."
     )

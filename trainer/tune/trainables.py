@@ -10,6 +10,7 @@ import copy
 import inspect
 import logging
 import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from trainer.algorithms.building import (
     register_algorithm,
 )
 from trainer.config import AlgorithmConfig
-from trainer.errors import ConfigError, TuneError
+from trainer.errors import ConfigError, TuneError, TuneSettingError
 from trainer.name_resolution import PROGRAM, Source
 from trainer.tune.checkpoint import read_data, write_data
 from trainer.tune.session import refuse_old_checkpoints
@@ -35,6 +36,7 @@ from trainer_toolkit.nearest_names import nearest
 
 _LOGGER = logging.getLogger(__name__)
 _LARGE_ARRAY_BYTES: Final = 1_000_000
+_ITERATION_FILE: Final = ".iteration"
 _KINDS: Final = (
     "a function, a Trainable class, an Algorithm class, or the name of an algorithm or of a "
     "registered trainable"
@@ -63,7 +65,7 @@ class PlacementGroupFactory:
         self.strategy = strategy
         is_list = isinstance(bundles, list | tuple)
         if not is_list or not all(isinstance(bundle, Mapping) for bundle in bundles):
-            raise TuneError(
+            raise TuneSettingError(
                 f"PlacementGroupFactory({bundles!r:.60}): expected a list of dicts, one per "
                 "process, such as [{'CPU': 1}, {'CPU': 1}]."
             )
@@ -96,30 +98,30 @@ def checked_cpus(resources: Resources) -> float:
     if isinstance(resources, PlacementGroupFactory):
         resources = resources.required_resources
     if not isinstance(resources, Mapping):
-        raise TuneError(
+        raise TuneSettingError(
             f"Resources are {resources!r:.80}; expected a dict such as {{'cpu': 2}} or "
             "tune.PlacementGroupFactory([{'CPU': 1}, …])."
         )
     cpus = 1.0 if not resources else 0.0
     for name, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {name}={amount!r}; expected a number of at least 0."
             )
         if name.lower() == "cpu":
             cpus += amount
         elif amount and name.lower() == "gpu":
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {amount:g} GPUs; networks run in NumPy here, on CPUs. "
                 "Leave GPUs out or ask for 0."
             )
         elif amount:
-            raise TuneError(
+            raise TuneSettingError(
                 f"Resources ask for {name}={amount:g}; on one machine only CPUs are shared out. "
                 "Leave it out, and limit trials with max_concurrent_trials."
             )
     if not math.isfinite(cpus):
-        raise TuneError(f"Resources ask for {cpus} CPUs; expected a finite number.")
+        raise TuneSettingError(f"Resources ask for {cpus} CPUs; expected a finite number.")
     return cpus
 
 
@@ -357,23 +359,33 @@ class Trainable:
         elapsed_s = time.monotonic() - began_at
         return {"training_iteration": self._iteration, "time_this_iter_s": elapsed_s, **row}
 
-    def save(self, checkpoint_dir: str | Path) -> str:
-        """Saves into a directory, which exists, and returns its path.
+    def save(self, checkpoint_dir: str | Path | None = None) -> str:
+        """Saves into a directory, and returns its path.
+
+        Args:
+            checkpoint_dir: is made if need be; None: a new temporary one.
 
         Raises:
             StateError: `save_checkpoint` returned something that is no plain data.
         """
-        folder = Path(checkpoint_dir)
+        folder = Path(tempfile.mkdtemp() if checkpoint_dir is None else checkpoint_dir)
+        folder.mkdir(parents=True, exist_ok=True)
         data = self.save_checkpoint(str(folder))
         if isinstance(data, Mapping):
             write_data(folder, data)
+        if self._trial is None:  # of a trial, the experiment knows it
+            (folder / _ITERATION_FILE).write_text(str(self._iteration), encoding="ascii")
         return str(folder)
 
     def restore(self, checkpoint_path: str | Path, *, iteration: int | None = None) -> None:
         """Goes on from what `save` wrote.
 
-        `iteration` are the rows made by then; None leaves the count.
+        `iteration` are the rows made by then; None: as it was saved outside of a trial, else the
+        count stays.
         """
+        saved = Path(checkpoint_path) / _ITERATION_FILE
+        if iteration is None and saved.is_file():
+            iteration = int(saved.read_text(encoding="ascii"))
         data = read_data(Path(checkpoint_path))
         self.load_checkpoint(str(checkpoint_path) if data is None else data)
         if iteration is not None:
@@ -382,6 +394,37 @@ class Trainable:
     def stop(self) -> None:
         """Calls `cleanup`."""
         self.cleanup()
+
+
+def validate_save_restore(
+    trainable_cls: type[Trainable], config: Any = None, num_gpus: int = 0
+) -> bool:
+    """Whether a class goes on where it was saved: True, or an error that says what is different.
+
+    Args:
+        trainable_cls: makes three rows, is saved, and another object makes the fourth.
+        config: of both objects.
+        num_gpus: of no effect.
+
+    Raises:
+        TuneError: the fourth row of a restored object has another number or other keys.
+    """
+    del num_gpus
+    first, second = trainable_cls(copy.deepcopy(config)), trainable_cls(copy.deepcopy(config))
+    for _ in range(3):
+        first.train()
+    second.restore(first.save())
+    expected, row = first.train(), second.train()
+    for each in (first, second):
+        each.stop()
+    same = ((each["training_iteration"], sorted(map(str, each))) for each in (expected, row))
+    if len({str(found) for found in same}) > 1:
+        raise TuneError(
+            f"{trainable_cls.__name__} does not go on where it was saved: row 4 is {expected}, and "
+            f"of a restored object {row}. Let save_checkpoint() and load_checkpoint() hold all "
+            "that step() needs."
+        )
+    return True
 
 
 class AlgorithmTrainable(Trainable):
@@ -401,7 +444,7 @@ class AlgorithmTrainable(Trainable):
         """Trains for one iteration."""
         return self.algorithm.train()
 
-    def save(self, checkpoint_dir: str | Path) -> str:
+    def save(self, checkpoint_dir: str | Path | None = None) -> str:
         """Saves as `Algorithm.save_to_path` does."""
         return self.algorithm.save_to_path(checkpoint_dir)
 
@@ -549,7 +592,7 @@ def resolve_trainable(trainable: Any) -> TrainableSpec:
         return TrainableSpec(trainable.__name__, "class", trainable)
     if inspect.isclass(trainable) or not callable(trainable):
         what = f"the class {trainable.__name__}" if inspect.isclass(trainable) else repr(trainable)
-        raise TuneError(
+        raise TuneSettingError(
             f"{what:.120} ({type(trainable).__name__}) cannot be tuned; expected {_KINDS}."
         )
     return _of_function(trainable)
@@ -562,14 +605,14 @@ def _named(name: str) -> TrainableSpec:
         return resolve_trainable(algorithm_class(name))
     near = nearest(name, _REGISTERED)
     if near:
-        raise TuneError(
+        raise TuneSettingError(
             f"There is no trainable {name!r}. Did you mean {near!r}? Registered are: "
             f"{', '.join(sorted(_REGISTERED))}."
         )
     try:
         return resolve_trainable(algorithm_class(name))
     except ConfigError as error:
-        raise TuneError(
+        raise TuneSettingError(
             f"There is no trainable {name!r}: {error} A function or class of yours gets a name "
             "with tune.register_trainable(name, trainable)."
         ) from error
@@ -584,7 +627,7 @@ def _of_function(function: Callable[..., Any]) -> TrainableSpec:
     if "checkpoint_dir" in names:
         refuse_old_checkpoints()
     if not names:
-        raise TuneError(
+        raise TuneSettingError(
             f"The function {name} takes no arguments; expected def {name}(config): …, which is "
             "given the trial's config."
         )

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty
 from typing import Any, Final
@@ -41,7 +41,9 @@ from trainer.tune.checkpoint import (
     take_in,
 )
 from trainer.tune.positions import Kind, rng_at
+from trainer.tune.rows import is_number
 from trainer.tune.session import (
+    UNNAMED_METRIC,
     ReportedRow,
     Session,
     TrialStopped,
@@ -62,6 +64,12 @@ from trainer_toolkit.interrupts import signals_deferred
 
 STOP_GRACE_S: Final = 5.0
 """Seconds that a function may take to end after it was stopped."""
+
+TOTALS: Final[Mapping[str, str]] = {
+    "timesteps_total": "timesteps_this_iter",
+    "episodes_total": "episodes_this_iter",
+}
+"""Sums that rows get where a trainable reports what it counted since the row before."""
 
 _LOOK_EVERY_S: Final = 0.05
 PENDING: Final = ".pending-"
@@ -111,6 +119,7 @@ class TrialBootstrap:
         names: algorithms and trainables that have names there.
         is_own_process: False in the tuner's process.
         time_total_s: seconds that earlier processes took.
+        totals: sums of `TOTALS` by then.
     """
 
     trainable: bytes | TrainableSpec
@@ -127,6 +136,7 @@ class TrialBootstrap:
     names: Sequence[bytes] = ()
     is_own_process: bool = True
     time_total_s: float = 0.0
+    totals: Mapping[str, float] = field(default_factory=dict)
 
     def __call__(self, signals: CallSignals | None) -> TrialHandler:
         """Makes the trial."""
@@ -178,6 +188,7 @@ class TrialHandler:
         self._signals = signals
         self._row_number = boot.row_number
         self._since_restore_s, self._num_since_restore = 0.0, 0
+        self._totals = dict(boot.totals)
         spec: TrainableSpec = _unpacked(boot.trainable, "the trainable")
         config = _unpacked(boot.config, "the config")
         self._seed_globals(self._row_number)
@@ -236,6 +247,7 @@ class TrialHandler:
         boot.settle()
         self._boot, self._row_number = boot, boot.row_number
         self._since_restore_s, self._num_since_restore = 0.0, 0
+        self._totals = dict(boot.totals)
         self._seed_globals(self._row_number)
         self._run.reset(config)
         return self.report()
@@ -290,9 +302,19 @@ class TrialHandler:
             "node_ip": "127.0.0.1",
             "done": False,
             "experiment_tag": self._boot.experiment_tag,
+            **self._new_totals(row),
             **row,
             "trial_id": self._boot.context.trial_id,
         }
+
+    def _new_totals(self, row: Mapping[str, Any]) -> dict[str, float]:
+        for name, part in TOTALS.items():
+            total, more = row.get(name), row.get(part)
+            if is_number(total):
+                self._totals[name] = total
+            elif is_number(more):
+                self._totals[name] = self._totals.get(name, 0) + more
+        return {name: total for name, total in self._totals.items() if TOTALS[name] in row}
 
 
 def _unpacked(thing: Any, name: str) -> Any:
@@ -457,7 +479,7 @@ def _report_value(value: Any, session: Session) -> None:
                 f"The trainable returned or yielded {value!r:.60}, a {type(value).__name__}; "
                 "expected a row (a dict), a number, or nothing."
             )
-        value = {"_metric": number}
+        value = {UNNAMED_METRIC: number}
     session.report(reported_row(value, {}, logged=session.logged), None)
 
 

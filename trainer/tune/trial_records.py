@@ -6,6 +6,8 @@ that count, and the rows that a repair must make again.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import math
 import os
@@ -18,10 +20,11 @@ from typing import Any, Final
 from callbacks import PackingError
 from callbacks.packing import pack_object
 from trainer.envs import packed_registrations
-from trainer.errors import TuneError
+from trainer.errors import TuneError, TuneSettingError
 from trainer.metrics import comparable
 from trainer.ray_engine.engine import RayEngine
 from trainer.runtime.engine import Engine
+from trainer.tune.callbacks import TrialView
 from trainer.tune.configs import CheckpointConfig, RunConfig, TuneConfig
 from trainer.tune.controller import Controller
 from trainer.tune.events import CheckpointRef, StartTrial, Trial
@@ -33,7 +36,7 @@ from trainer.tune.journal_entries import (
     Reported,
 )
 from trainer.tune.lanes import Origin
-from trainer.tune.rows import number_at, score_at
+from trainer.tune.rows import is_number, number_at, score_at
 from trainer.tune.session import TuneContext
 from trainer.tune.trainables import TrainableSpec, packed_names
 from trainer.tune.trial_files import (
@@ -42,7 +45,7 @@ from trainer.tune.trial_files import (
     canonical_digest,
     checkpoint_folder_name,
 )
-from trainer.tune.trial_handler import TrialBootstrap
+from trainer.tune.trial_handler import TOTALS, TrialBootstrap
 
 _LOGGER = logging.getLogger(__name__)
 TRIALS_FOLDER: Final = "trials"
@@ -138,15 +141,26 @@ class TrialRecords:
     def _made(self, trial: Trial) -> TrialRecord:
         name_of = self._tune_config.trial_name_creator
         folder_of = self._tune_config.trial_dirname_creator
-        name = trial.trial_id if name_of is None else str(name_of(trial))
         files = self.files_of(trial.number)
+        name = f"{self._spec.name}_{trial.trial_id}"
+        view = TrialView(
+            trial,
+            config=functools.partial(self._controller.config_of, trial.number),
+            path=files.path,
+            name=name,
+            trainable_name=self._spec.name,
+            newest=lambda: None,
+        )
+        name = name if name_of is None else str(name_of(view))
         if folder_of is None or files.path.is_dir():
             # Of one that is over and was forgotten, all rows are in its file.
             num_written = trial.num_rows if trial.status.is_over else 0
             return TrialRecord(files, name, num_written=num_written)
-        folder, others = str(folder_of(trial)), self._other_folders()
+        folder, others = str(folder_of(view)), self._other_folders()
         is_plain = Path(folder).name == folder and folder not in (".", "..")
         is_number = folder.isdecimal() and folder != trial.trial_id
+        if folder in others.values():
+            folder = f"{folder}_{trial.trial_id}"
         if not is_plain or is_number or folder in others.values():
             raise TuneError(
                 f"trial_dirname_creator gave {folder!r} for trial {trial.number}; expected a "
@@ -464,7 +478,19 @@ class TrialRecords:
             names=self._names,
             is_own_process=not tuning.in_process,
             time_total_s=record.time_total_s,
+            totals=self._totals_at(start, origin),
         )
+
+    def _totals_at(self, start: StartTrial, origin: Origin) -> dict[str, float]:
+        """Sums that rows keep of what earlier ones counted, at the row where a process begins."""
+        number, row_number = start.trial, origin.row_number
+        if origin.is_clone and start.start_from is not None:
+            number, row_number = start.start_from.trial, start.start_from.row_number
+        if row_number == 0 or self._spec.algorithm is not None:
+            return {}
+        rows = self.files_of(number).rows()
+        row: Mapping[str, Any] = next(itertools.islice(rows, row_number - 1, None), {})
+        return {name: row[name] for name in TOTALS if is_number(row.get(name))}
 
     def factory(self, boot: TrialBootstrap) -> bytes | TrialBootstrap:
         """What a place is started with: the same, as bytes if it travels."""
@@ -475,7 +501,7 @@ def _packed(thing: object, name: str) -> bytes:
     try:
         return pack_object(thing, name=name)
     except PackingError as error:
-        raise TuneError(f"A trial runs in a process of its own, and {error}") from error
+        raise TuneSettingError(f"A trial runs in a process of its own, and {error}") from error
 
 
 def check_packs(spec: TrainableSpec, config: Any) -> None:

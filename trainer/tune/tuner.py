@@ -8,6 +8,7 @@ where it is plain data; no pickle is ever read.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean
 from trainer_toolkit.files import numbered_beside
 
+_LOGGER = logging.getLogger(__name__)
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 
 
@@ -116,7 +118,7 @@ class Tuner:
             the results, also if trials failed.
 
         Raises:
-            TuneError: it was called before; the name is taken; the experiment itself failed.
+            TuneError: it was called before; the experiment itself failed.
             KeyboardInterrupt: Ctrl-C or SIGTERM, after an end in order that says how to go on.
             CallbackError: a callback raised.
         """
@@ -137,6 +139,8 @@ class Tuner:
     def _begin(self) -> ResultGrid:
         setup = self._setup
         folder, must_be_new = setup.new_folder()
+        if Tuner.can_restore(folder):
+            folder, must_be_new = _beside(folder), True
         with RunLock(folder, must_be_new=must_be_new, elsewhere=_ELSEWHERE):
             _refuse_existing(folder)
             self._folder = folder
@@ -317,12 +321,23 @@ def silence(tuner: Tuner) -> None:
     tuner._setup.run_config = dataclasses.replace(tuner._setup.run_config, verbose=0)
 
 
+def _beside(folder: Path) -> Path:
+    """Where an experiment goes whose name was used before: scripts are run again."""
+    another = numbered_beside(folder, "-", first=2)
+    _LOGGER.warning(
+        "%s holds an experiment already; this one is kept in %s. To go on with the first one: "
+        "tune.Tuner.restore(%r, trainable).fit().",
+        folder,
+        another,
+        str(folder),
+    )
+    return another
+
+
 def _refuse_existing(folder: Path) -> None:
     if Tuner.can_restore(folder):
         raise TuneError(
-            f"{folder} holds an experiment already. Go on with it: tune.Tuner.restore("
-            f"{str(folder)!r}, trainable).fit(). Or begin another one: "
-            f"RunConfig(name={numbered_beside(folder, '-', first=2).name!r})."
+            f"Another program has just begun an experiment in {folder}; give {_ELSEWHERE}."
         )
     journal = folder / JOURNAL_FILE
     if journal.exists() and read_journal(journal)[0]:
