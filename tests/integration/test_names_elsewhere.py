@@ -4,7 +4,7 @@ import pytest
 
 from tests.small_runs import small_ppo
 from trainer import DQN, PPO, ConfigError, DQNConfig
-from trainer.algorithms.names_elsewhere import METHODS
+from trainer.config.names_elsewhere import METHODS
 from trainer.testing.envs import CountdownEnv
 
 

@@ -1,9 +1,11 @@
 """What is misspelt in a config, method or setting, is answered with the nearest spelling."""
 
+import re
+
 import pytest
 
-from trainer import DQNConfig, PPOConfig, UnknownSettingError
-from trainer.config.settings import NAMES_ELSEWHERE
+from trainer import DQNConfig, PPOConfig, SACConfig, UnknownSettingError
+from trainer.config.names_elsewhere import ADVICE_ELSEWHERE, NAMES_ELSEWHERE
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,42 @@ def test_names_of_other_libraries_lead_to_settings_that_exist():
     known = {one.name for config in configs for one in config.describe_settings()}
     assert set(NAMES_ELSEWHERE.values()) <= known
     assert not NAMES_ELSEWHERE.keys() & known
+
+
+def test_advice_for_names_of_other_libraries_names_what_is_there():
+    configs = (PPOConfig, DQNConfig, SACConfig)
+    known = {one.name for config in configs for one in config.describe_settings()}
+    said = {text for advice in ADVICE_ELSEWHERE.values() for text in advice.values()}
+    written = {name for text in said for name in re.findall(r"`(\w+)[=`]", text)}
+    written -= {"num_env_steps_sampled_lifetime"}  # of results
+    assert len(written) > 10
+    assert written <= known
+    for config in configs:
+        of_config = {one.name for one in config.describe_settings()}
+        for name, advice in ADVICE_ELSEWHERE.items():
+            assert name not in of_config
+            for marker, text in advice.items():
+                if marker in of_config or not marker:
+                    named = {*re.findall(r"`(\w+)[=`]", text)} & known
+                    assert named <= of_config, (name, config)
+                    break
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "advice"),
+    [
+        (PPOConfig, "n_steps", "Write `train_batch_size`"),
+        (SACConfig, "ent_coef", "Write `initial_alpha` and `target_entropy`"),
+        (SACConfig, "learning_rate", "Write `actor_lr`"),
+        (DQNConfig, "learning_rate", "Did you mean `lr`"),
+        (SACConfig, "batch_size", "Write `train_batch_size`"),
+        (PPOConfig, "batch_size", "Write `minibatch_size`"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_for_each_algorithm(config, name, advice):
+    with pytest.raises(UnknownSettingError) as caught:
+        config().training(**{name: 3})
+    assert advice in str(caught.value)
 
 
 def test_a_setting_of_another_algorithm_is_not_named():

@@ -75,7 +75,6 @@ from trainer.algorithms.module_changes import (
     NewModule,
     refused_now,
 )
-from trainer.algorithms.names_elsewhere import hint_for
 from trainer.algorithms.restoring import Restoring
 from trainer.algorithms.run_modules import RunModules
 from trainer.algorithms.sample_ahead import SAMPLE_AHEAD, SampleAhead
@@ -89,6 +88,7 @@ from trainer.algorithms.training_iteration import (
 )
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import exploration_spec, normalization_settings
+from trainer.config.names_elsewhere import hint_for
 from trainer.connectors import Normalization, NormalizationStatistics
 from trainer.env_runners import EnvRunner, TrajectoryPostprocessing, Weights
 from trainer.env_runners.mapped_modules import policy_mapping

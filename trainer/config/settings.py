@@ -9,7 +9,7 @@ import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import (
     Any,
     Final,
@@ -26,6 +26,7 @@ from typing import (
 import numpy as np
 from gymnasium import spaces
 
+from trainer.config.names_elsewhere import ADVICE_ELSEWHERE, NAMES_ELSEWHERE
 from trainer.errors import ConfigError, FrozenConfigError, UnknownSettingError
 from trainer.old_names import OLD_NAMES, OldName
 from trainer.types import ToBeDrawn
@@ -524,40 +525,6 @@ def is_plain_data(value: Any) -> bool:
 _OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
 """Settings whose values are kept as they are, down to their types."""
 
-NAMES_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "learning_rate": "lr",
-        "discount": "gamma",
-        "discount_factor": "gamma",
-        "gae_lambda": "lambda_",
-        "n_epochs": "num_epochs",
-        "update_epochs": "num_epochs",
-        "n_steps": "rollout_fragment_length",
-        "num_steps": "rollout_fragment_length",
-        "n_envs": "num_envs_per_env_runner",
-        "num_envs": "num_envs_per_env_runner",
-        "clip_range": "clip_param",
-        "clip_coef": "clip_param",
-        "normalize_advantage": "standardize_advantages",
-        "norm_adv": "standardize_advantages",
-        "clip_range_vf": "vf_clip_param",
-        "ent_coef": "entropy_coeff",
-        "vf_coef": "vf_loss_coeff",
-        "max_grad_norm": "grad_clip",
-        "train_freq": "training_intensity",
-        "gradient_steps": "training_intensity",
-        "target_update_interval": "target_network_update_freq",
-        "exploration_fraction": "epsilon",
-        "exploration_initial_eps": "epsilon",
-        "exploration_final_eps": "epsilon",
-        "policy_kwargs": "model_config",
-        "net_arch": "model_config",
-        "polyak": "tau",
-        "env_id": "env",
-    }
-)
-"""What Stable-Baselines3 and CleanRL call a setting, for hints: the name that it has here."""
-
 MULTI_AGENT_KEY: Final = "multiagent"
 """The key of dict configs that holds arguments of `multi_agent()`."""
 
@@ -653,6 +620,10 @@ class NameTable:
         # What the section takes comes first, unless it looks much less like it.
         arguments = self.sections.get(section, ())
         old_names = [old for old in OLD_NAMES.settings if self.old_name(old)]
+        elsewhere = ADVICE_ELSEWHERE.get(name, {})
+        for marker, advice in elsewhere.items():
+            if not marker or marker in self.settings:
+                return Problem(what, "no setting has this name.", advice, unknown=True)
         match = NAMES_ELSEWHERE.get(name)
         if match not in self.settings:
             match = nearest(name, arguments, similarity=0.8)
