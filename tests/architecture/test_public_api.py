@@ -51,7 +51,7 @@ PUBLIC_NAMES = words_of(
         NonFiniteError NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PGLearner PPOConfig
         PPOLearner PPOTorchLearner PadObservations ParallelPettingZooEnv ParameterNoise
         PerWorkerEpsilonGreedy PerWorkerGaussianNoise PerWorkerOrnsteinUhlenbeckNoise
-        PeriodicCheckpoint PettingZooEnv PolicySpec PrioritizedReplayBuffer
+        PeriodicCheckpoint PettingZooEnv PolicySpec PrevActionsPrevRewards PrioritizedReplayBuffer
         ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule
         RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
         RunnerFailedError RunnerLostError SACConfig SACLearner SampleBatch
@@ -88,7 +88,7 @@ OLD_PUBLIC_NAMES = words_of(
         NUM_TRAINABLE_PARAMETERS NUM_TRAINING_STEP_CALLS_PER_ITERATION PERF
         REPLAY_BUFFER_ADD_DATA_TIMER REPLAY_BUFFER_RESULTS SYNCH_WORKER_WEIGHTS_TIMER TD_ERROR_KEY
         TIMERS TIME_TOTAL_S TRAINING_ITERATION TRAINING_ITERATION_TIMER TRAINING_STEP_TIMER Columns
-        DefaultCallbacks MultiAgentBatch MultiCallbacks RolloutWorker collect_episodes
+        DefaultCallbacks GroupAgentsWrapper MultiAgentBatch MultiCallbacks RolloutWorker StepFailedRecreateEnvError collect_episodes concat_samples
         make_multi_callbacks summarize_episodes
     """,
     }
