@@ -12,6 +12,9 @@ import pytest
 from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import (
+    COMPONENT_LEARNER,
+    COMPONENT_LEARNER_GROUP,
+    COMPONENT_RL_MODULE,
     DEFAULT_MODULE_ID,
     DEFAULT_POLICY_ID,
     ENV_RUNNER_RESULTS,
@@ -371,7 +374,10 @@ def test_such_settings_may_stay_if_they_ask_for_nothing():
 # ---- checkpoints and learners by RLlib's names
 
 
-@pytest.mark.parametrize("place", ["learner_group/learner/rl_module/default_policy", ""])
+RLLIBS_PLACE = f"{COMPONENT_LEARNER_GROUP}/{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
+
+
+@pytest.mark.parametrize("place", [f"{RLLIBS_PLACE}/default_policy", ""])
 def test_a_module_is_found_where_rllib_keeps_it(place, tmp_path):
     with small_ppo().build_algo() as algorithm:
         algorithm.train()
@@ -391,7 +397,7 @@ def test_a_module_of_several_is_found_where_rllib_keeps_it(tmp_path):
         path = algorithm.save_to_path(tmp_path / "whole")
         expected = algorithm.get_weights()
     for id_ in "ab":
-        found = RLModule.from_checkpoint(f"{path}/learner_group/learner/rl_module/{id_}")
+        found = RLModule.from_checkpoint(f"{path}/{RLLIBS_PLACE}/{id_}")
         assert encode(found.get_state()) == encode(expected[id_])
 
 
@@ -400,7 +406,7 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_them(is_of
     with small_ppo(seed=1).build_algo() as algorithm:
         path = algorithm.save_to_path(tmp_path / "first")
         expected = weights(algorithm)
-    loading = RLModuleSpec(load_state_path=f"{path}/learner_group/learner/rl_module/default_policy")
+    loading = RLModuleSpec(load_state_path=f"{path}/{RLLIBS_PLACE}/default_policy")
     if is_of_all:
         loading = MultiRLModuleSpec(rl_module_specs=RLModuleSpec(), load_state_path=path)
     with small_ppo(seed=2, rl_module_spec=loading).build_algo() as algorithm:

@@ -54,6 +54,9 @@ from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [
     "ALL_MODULES",
+    "COMPONENT_LEARNER",
+    "COMPONENT_LEARNER_GROUP",
+    "COMPONENT_RL_MODULE",
     "DEFAULT_POLICY_ID",
     "DONE",
     "ENV_RUNNER_RESULTS",
