@@ -341,6 +341,9 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "create_env_on_local_worker": UnusedSetting(
             False, "The main process makes an env when it needs one."
         ),
+        "create_local_env_runner": UnusedSetting(
+            True, "The main process plays if no other does: `num_env_runners=0`."
+        ),
         "num_gpus_per_env_runner": UnusedSetting(0, _NO_CLUSTER),
         "validate_env_runners_after_construction": UnusedSetting(
             True, "Runners are always checked."
@@ -398,9 +401,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         # Refused unless they ask for nothing.
         "render_env": _refused(
             False, "Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."
-        ),
-        "create_local_env_runner": _refused(
-            True, "Leave it out: the main process can always sample."
         ),
         "add_default_connectors_to_env_to_module_pipeline": _refused(True, _DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": _refused(True, _DEFAULT_CONNECTORS),
