@@ -27,7 +27,7 @@ from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
-from trainer.modules import RLModule
+from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import algorithm, config, metrics, modules
@@ -136,6 +136,7 @@ def install() -> None:
     add_names(MultiAgentEnv, MultiAgentEnvNames)
     add_names(SampleBatch, SampleBatchNames)
     add_names(RLModule, modules.PolicyNames)
+    add_names(MultiRLModule, modules.ContainerNames)
     add_names(QModule, modules.QPolicyNames)
 
 
