@@ -74,12 +74,31 @@ def test_functions_are_called_with_id_and_module():
     assert by_id == {"a": True, "b": True}
 
 
-@pytest.mark.parametrize("verb", ["add", "remove"])
-def test_it_does_not_change_on_its_own(verb):
-    modules = two()
-    with pytest.raises(ModuleError, match=rf"Call `algo.{verb}_module\('c'"):
-        getattr(modules, f"{verb}_module")("c", spec())
+@pytest.mark.parametrize(("verb", "more"), [("add", (two()["a"],)), ("remove", ())])
+def test_the_one_of_a_run_does_not_change_on_its_own(verb, more):
+    modules = MultiRLModule({**two()}, is_of_run=True)
+    with pytest.raises(ModuleError, match=rf"Call `algo.{verb}_module\('a'"):
+        getattr(modules, f"{verb}_module")("a", *more)
     assert list(modules) == ["a", "b"]
+
+
+def test_modules_come_and_go_in_one_that_belongs_to_no_run(tmp_path):
+    modules, (first, second) = MultiRLModule(), two().values()
+    assert not modules
+    modules.add_module("z", first)
+    modules.add_module("a", second)
+    assert list(modules) == ["a", "z"]
+    with pytest.raises(ConfigError, match="Give override=True"):
+        modules.add_module("z", second)
+    with pytest.raises(ModuleError, match="'int'"):
+        modules.add_module("b", 1)
+    modules.add_module("z", second, override=True)
+    assert modules["z"] is second
+    modules.remove_module("a")
+    with pytest.raises(UnknownModuleError, match="no module 'a'"):
+        modules.remove_module("a")
+    found = MultiRLModule.from_checkpoint(modules.save_to_path(tmp_path / "modules"))
+    assert as_bytes(found) == as_bytes(modules)
 
 
 def test_states_lie_flat_under_the_ids():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast, overload
 
 import gymnasium as gym
 
@@ -49,24 +49,29 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         modules: Mapping[ModuleId, RLModule] | None = None,
         *,
         rl_module_specs: Mapping[ModuleId, RLModuleSpec] | None = None,
+        is_of_run: bool = False,
         **of_all: Any,
     ) -> None:
         """Puts modules under one roof; they stay the same objects.
 
         Args:
-            modules: the modules by id.
+            modules: the modules by id; without them and without specs, there are none yet.
             rl_module_specs: instead of them, what to build them from, with the first weights of the
                 root seed 0.
+            is_of_run: the algorithm alone adds and removes modules, in all processes.
             of_all: beside specs, further arguments of `MultiRLModuleSpec`: `model_config=...`.
 
         Raises:
             ConfigError: an id cannot be one.
-            ModuleError: one of them is no module, or there are none.
+            ModuleError: one of them is no module, or an empty dict was given.
         """
-        if modules is None and rl_module_specs is not None:
+        self._is_of_run = is_of_run
+        if modules is None and rl_module_specs is None:
+            self._modules: dict[ModuleId, RLModule] = {}
+            return
+        if modules is None:
             spec = MultiRLModuleSpec(rl_module_specs=rl_module_specs, **of_all)
             modules = spec.build(root_seed=0)
-        modules = {} if modules is None else modules
         check_module_ids(modules.keys())
         others = {name: each for name, each in modules.items() if not isinstance(each, RLModule)}
         if others or not modules:
@@ -119,21 +124,46 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
         """Itself."""
         return self
 
-    def add_module(self, module_id: ModuleId, *_: Any, **__: Any) -> NoReturn:
-        """Refused: all processes have the same modules.
+    def add_module(self, module_id: ModuleId, module: RLModule, *, override: bool = False) -> None:
+        """Puts another module under the roof.
+
+        Args:
+            module_id: of the module.
+            module: it stays the same object.
+            override: take the place of one with this id.
 
         Raises:
-            ModuleError: always.
+            ConfigError: there is one with this id, or it cannot be one.
+            ModuleError: it is no module, or the container is one of a run, whose processes all have
+                the same modules.
         """
-        raise _of_the_algorithm("add", module_id)
+        self._refuse_in_a_run("add", module_id)
+        if module_id in self._modules and not override:
+            raise ConfigError(
+                f"add_module({module_id!r:.80}): there is a module of this id. Give override=True "
+                "to put the new one in its place, or another id."
+            )
+        self._modules = MultiRLModule({**self._modules, module_id: module})._modules
 
-    def remove_module(self, module_id: ModuleId, *_: Any, **__: Any) -> NoReturn:
-        """Refused: all processes have the same modules.
+    def remove_module(self, module_id: ModuleId) -> None:
+        """Takes a module away.
 
         Raises:
-            ModuleError: always.
+            UnknownModuleError: there is none of this id.
+            ModuleError: the container is one of a run.
         """
-        raise _of_the_algorithm("remove", module_id)
+        self._refuse_in_a_run("remove", module_id)
+        self[module_id]
+        del self._modules[module_id]
+
+    def _refuse_in_a_run(self, verb: str, module_id: object) -> None:
+        if self._is_of_run:
+            raise ModuleError(
+                f"{verb}_module({module_id!r:.80}) was called on the MultiRLModule of a run, which "
+                "is one of several copies in different processes; a change here would be lost with "
+                f"the next weights. Call `algo.{verb}_module({module_id!r:.80}, ...)`, which "
+                "changes all of them."
+            )
 
     # ---- state
 
@@ -219,14 +249,6 @@ def _module_path(path: PathLike, module_id: ModuleId) -> Path:
 
 def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLModule:
     return RLModule.from_checkpoint(path, filesystem, **kwargs)
-
-
-def _of_the_algorithm(verb: str, module_id: object) -> ModuleError:
-    return ModuleError(
-        f"{verb}_module({module_id!r:.80}) was called on a MultiRLModule, which is one of several "
-        "copies in different processes; a change here would be lost with the next weights. Call "
-        f"`algo.{verb}_module({module_id!r:.80}, ...)`, which changes all of them."
-    )
 
 
 # ---- specs
