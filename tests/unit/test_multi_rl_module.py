@@ -19,6 +19,7 @@ from trainer import (
     RandomRLModule,
     RLModule,
     RLModuleSpec,
+    UnknownModuleError,
 )
 from trainer.modules import check_module_ids
 from trainer.seeding import weights_rng
@@ -73,12 +74,31 @@ def test_functions_are_called_with_id_and_module():
     assert by_id == {"a": True, "b": True}
 
 
-@pytest.mark.parametrize("verb", ["add", "remove"])
-def test_it_does_not_change_on_its_own(verb):
-    modules = two()
-    with pytest.raises(ModuleError, match=rf"Call `algo.{verb}_module\('c'"):
-        getattr(modules, f"{verb}_module")("c", spec())
+@pytest.mark.parametrize(("verb", "more"), [("add", (two()["a"],)), ("remove", ())])
+def test_the_one_of_a_run_does_not_change_on_its_own(verb, more):
+    modules = MultiRLModule({**two()}, is_of_run=True)
+    with pytest.raises(ModuleError, match=rf"Call `algo.{verb}_module\('a'"):
+        getattr(modules, f"{verb}_module")("a", *more)
     assert list(modules) == ["a", "b"]
+
+
+def test_modules_come_and_go_in_one_that_belongs_to_no_run(tmp_path):
+    modules, (first, second) = MultiRLModule(), two().values()
+    assert not modules
+    modules.add_module("z", first)
+    modules.add_module("a", second)
+    assert list(modules) == ["a", "z"]
+    with pytest.raises(ConfigError, match="Give override=True"):
+        modules.add_module("z", second)
+    with pytest.raises(ModuleError, match="'int'"):
+        modules.add_module("b", 1)
+    modules.add_module("z", second, override=True)
+    assert modules["z"] is second
+    modules.remove_module("a")
+    with pytest.raises(UnknownModuleError, match="no module 'a'"):
+        modules.remove_module("a")
+    found = MultiRLModule.from_checkpoint(modules.save_to_path(tmp_path / "modules"))
+    assert as_bytes(found) == as_bytes(modules)
 
 
 def test_states_lie_flat_under_the_ids():
@@ -244,6 +264,21 @@ def test_modules_start_with_the_states_of_a_checkpoint(tmp_path):
     built = loading.build(root_seed=0)
     assert as_bytes(built["a"]) == as_bytes(two(root_seed=9)["a"])
     assert as_bytes(built["b"]) == as_bytes(two(root_seed=0)["b"])
+
+
+def test_states_to_start_with_that_are_missing_are_told(tmp_path):
+    path = MultiRLModule({"a": two()["a"]}).save_to_path(tmp_path / "modules")
+    loading = MultiRLModuleSpec(rl_module_specs={"x": spec()}, load_state_path=path)
+    with pytest.raises(UnknownModuleError, match=r"holds the modules \['a'\], and none called 'x'"):
+        loading.build()
+
+
+def test_modules_are_made_from_specs_or_from_one_module():
+    made = MultiRLModule(rl_module_specs={"a": spec(), "b": spec(spaces.Discrete(3))})
+    assert as_bytes(made) == as_bytes(two())
+    only = made["a"].as_multi_rl_module()
+    assert {**only} == {"default_policy": made["a"]}
+    assert only.as_multi_rl_module() is only
 
 
 # ---- policies

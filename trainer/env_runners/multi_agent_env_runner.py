@@ -116,7 +116,7 @@ class MultiAgentEnvRunner(EnvRunner):
         }
         self.modules = ByModule(modules)
         is_one = len(modules) == 1
-        self.module = self.modules.only if is_one else MultiRLModule(modules)
+        self.module = self.modules.only if is_one else MultiRLModule(modules, is_of_run=True)
 
     def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
         self.spec = replace(self.spec, table=table)

@@ -20,13 +20,14 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
+from trainer.config import AlgorithmConfig
 from trainer.config.config_values import ConfigValues
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
-from trainer.modules import RLModule
+from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import algorithm, config, metrics, modules
@@ -34,15 +35,18 @@ from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.metrics import *
 from trainer.rllib_names.multi_agent import (
+    GroupAgentsWrapper,
     MultiAgentBatch,
     MultiAgentEnvNames,
     MultiAgentEpisodeNames,
+    concat_samples,
 )
 from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
     RolloutWorker,
     SampledEpisodes,
+    StepFailedRecreateEnvError,
     VectorEnvNames,
     collect_episodes,
     summarize_episodes,
@@ -51,6 +55,9 @@ from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [
     "ALL_MODULES",
+    "COMPONENT_LEARNER",
+    "COMPONENT_LEARNER_GROUP",
+    "COMPONENT_RL_MODULE",
     "DEFAULT_POLICY_ID",
     "DONE",
     "ENV_RUNNER_RESULTS",
@@ -102,10 +109,13 @@ __all__ = [
     "TRAINING_STEP_TIMER",
     "Columns",
     "DefaultCallbacks",
+    "GroupAgentsWrapper",
     "MultiAgentBatch",
     "MultiCallbacks",
     "RolloutWorker",
+    "StepFailedRecreateEnvError",
     "collect_episodes",
+    "concat_samples",
     "make_multi_callbacks",
     "summarize_episodes",
 ]
@@ -115,6 +125,7 @@ def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
+    add_names(AlgorithmConfig, config.ConfigNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
@@ -125,6 +136,7 @@ def install() -> None:
     add_names(MultiAgentEnv, MultiAgentEnvNames)
     add_names(SampleBatch, SampleBatchNames)
     add_names(RLModule, modules.PolicyNames)
+    add_names(MultiRLModule, modules.ContainerNames)
     add_names(QModule, modules.QPolicyNames)
 
 
@@ -148,6 +160,7 @@ def _fill_tables() -> None:
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)
+    tables.module_paths.append(modules.present_path)
     tables.reductions.update(metrics.NEWER_REDUCTIONS)
     for key in metrics.OLD_KEYS:
         tables.result_keys[key] = functools.partial(metrics.old_value, key=key)
