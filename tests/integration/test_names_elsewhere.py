@@ -4,7 +4,7 @@ import pytest
 
 from tests.small_runs import small_ppo
 from trainer import DQN, PPO, ConfigError, DQNConfig
-from trainer.config.names_elsewhere import METHODS
+from trainer.config.names_elsewhere import LIGHTNING, METHODS
 from trainer.testing.envs import CountdownEnv
 
 
@@ -38,6 +38,21 @@ def test_what_the_answers_name_is_there(algorithms):
 def test_other_names_are_as_python_has_them(algorithms):
     with pytest.raises(AttributeError, match=r"'PPO' object has no attribute 'lern'\.$"):
         algorithms[0].lern  # noqa: B018 - it is looked up
+
+
+@pytest.mark.parametrize("name", LIGHTNING)
+def test_methods_of_lightning_are_answered(name, algorithms):
+    with pytest.raises(AttributeError, match=r"has no attribute .*docs/own-loss\.md") as caught:
+        getattr(algorithms[0], name)
+    assert LIGHTNING[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_methods_of_the_class_are_answered(kind):
+    with pytest.raises(AttributeError, match=r"no attribute 'load'\. `Algorithm.from_checkpoint"):
+        kind.load("agent.zip")
+    with pytest.raises(AttributeError, match=r"type object '.*' has no attribute 'lode'\.$"):
+        kind.lode  # noqa: B018 - it is looked up
 
 
 @pytest.mark.parametrize("kind", [PPO, DQN])

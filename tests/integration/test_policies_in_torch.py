@@ -41,6 +41,7 @@ from trainer import (  # noqa: E402
 )
 from trainer.algorithms.inference import ActionRequest  # noqa: E402
 from trainer.testing.envs import StatelessCartPole  # noqa: E402
+from trainer_toolkit.arguments import ArgumentError  # noqa: E402
 
 PARTS = gym.spaces.Dict(
     place=gym.spaces.Tuple([gym.spaces.Discrete(3, start=-1), gym.spaces.MultiDiscrete([2, 4])]),
@@ -411,6 +412,17 @@ def test_what_cannot_be_written_down_for_any_batch_says_why(module_class, tmp_pa
         with pytest.raises(ModuleError, match=r"NumPy alone.*\.onnx"):
             export_policy(algo, tmp_path / "p.npz")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["Dict", "agent"])
+def test_a_trained_policy_is_written_as_its_algorithm_is(name, tmp_path):
+    with built_algorithm(name) as algo:
+        policy, *_ = saved_policy(algo, name, tmp_path, 40)
+        file = export_policy(algo, tmp_path / "a.npz", module_id=AGENTS.get(name))
+    assert export_policy(policy, tmp_path / "b.npz").read_bytes() == file.read_bytes()
+    for wrong in ("runs/x", policy.module):
+        with pytest.raises(ArgumentError, match=r"TrainedPolicy\.from_checkpoint"):
+            export_policy(wrong, tmp_path / "c.npz")
 
 
 def test_a_wrong_number_of_tensors_is_answered_by_names(tmp_path):

@@ -138,7 +138,17 @@ _Self = TypeVar("_Self", bound="Algorithm")
 _Learner = TypeVar("_Learner", bound=Learner)
 
 
-class Algorithm(Checkpointable, abc.ABC):
+class _AlgorithmType(abc.ABCMeta):
+    """Answers names of other libraries on the class, too: `PPO.load(path)`."""
+
+    def __getattr__(cls, name: str) -> Any:
+        hint = hint_for(name)
+        raise AttributeError(
+            f"type object {cls.__name__!r} has no attribute {name!r}.{hint}", name=name, obj=cls
+        )
+
+
+class Algorithm(Checkpointable, metaclass=_AlgorithmType):
     """Trains a module in envs, step by step.
 
         with PPOConfig().environment("CartPole-v1").build_algo() as algo:

@@ -25,6 +25,7 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module, refuse_connectors
 from trainer.algorithms.policy_graph import PolicyGraph, PolicyNode, PolicyValue, graph_of_policy
 from trainer.algorithms.policy_in_torch import exported_program, onnx_model, policy_in_torch
+from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import ObservationNormalizer
 from trainer.errors import ModuleError
@@ -32,7 +33,7 @@ from trainer.modules import RLModule
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array, ModuleId
-from trainer_toolkit.arguments import takes
+from trainer_toolkit.arguments import argument_error, takes
 from trainer_toolkit.checks import boolean
 
 OPSET: Final = 17
@@ -43,7 +44,7 @@ IR_VERSION: Final = 8
 
 @takes(overwrite=boolean())
 def export_onnx(
-    algorithm: Algorithm,
+    algorithm: Algorithm | TrainedPolicy,
     file: PathLike,
     *,
     module_id: ModuleId | None = None,
@@ -67,9 +68,9 @@ def export_onnx(
     stands in the model's metadata, "initial_state", as JSON.
 
     Args:
-        algorithm: whose networks; from a checkpoint: `Algorithm.from_checkpoint(path)`.
+        algorithm: whose networks; from a checkpoint: `TrainedPolicy.from_checkpoint(path)`.
         file: where to; it appears whole or not at all.
-        module_id: which module; None is the only one.
+        module_id: which module of an algorithm; None is the only one.
         overwrite: replace a file that is there already.
 
     Raises:
@@ -94,7 +95,7 @@ def export_onnx(
 
 @takes(overwrite=boolean())
 def export_torch(
-    algorithm: Algorithm,
+    algorithm: Algorithm | TrainedPolicy,
     file: PathLike,
     *,
     module_id: ModuleId | None = None,
@@ -125,7 +126,7 @@ def export_torch(
 
 @takes(overwrite=boolean())
 def export_policy(
-    algorithm: Algorithm,
+    algorithm: Algorithm | TrainedPolicy,
     file: PathLike,
     *,
     module_id: ModuleId | None = None,
@@ -174,22 +175,42 @@ class _Policy(NamedTuple):
 
 @contextlib.contextmanager
 def _policy_of(
-    algorithm: Algorithm, module_id: ModuleId | None, *, user: str
+    source: Algorithm | TrainedPolicy, module_id: ModuleId | None, *, user: str
 ) -> Iterator[tuple[_Policy, dict[str, str]]]:
     """The policy while nothing changes it, and what is told of it."""
-    module_id = known_module(module_id, algorithm.learners, f"{user}(module_id=…)")
-    learner = algorithm.learners[module_id]
-    module = learner.module
-    refuse_connectors(algorithm.config, user)
-    facts = {
-        "algorithm": type(algorithm).__name__,
-        "training_iteration": str(algorithm.training_iteration),
-        **({"module_id": module_id} if len(algorithm.learners) > 1 else {}),
-        "observation_space": str(module.observation_space),
-        "action_space": str(module.action_space),
+    if isinstance(source, TrainedPolicy):
+        if module_id is not None and source.module_id is not None:
+            known_module(module_id, [source.module_id], f"{user}(module_id=…)")
+        policy = _Policy(source.module, source.config, source.normalization.observations)
+        yield policy, _facts(source.algorithm, source.training_iteration, source.module_id, policy)
+        return
+    if not isinstance(source, Algorithm):
+        raise argument_error(
+            f"{user}()",
+            "algorithm",
+            source,
+            "an Algorithm or a TrainedPolicy, such as `TrainedPolicy.from_checkpoint(path)`",
+        )
+    module_id = known_module(module_id, source.learners, f"{user}(module_id=…)")
+    learner = source.learners[module_id]
+    refuse_connectors(source.config, user)
+    name = type(source).__name__
+    policy = _Policy(learner.module, source.config, learner.normalization.observations)
+    told_id = module_id if len(source.learners) > 1 else None
+    with source.reading(user):
+        yield policy, _facts(name, source.training_iteration, told_id, policy)
+
+
+def _facts(
+    algorithm: str, training_iteration: int, module_id: ModuleId | None, policy: _Policy
+) -> dict[str, str]:
+    return {
+        "algorithm": algorithm,
+        "training_iteration": str(training_iteration),
+        **({} if module_id is None else {"module_id": module_id}),
+        "observation_space": str(policy.module.observation_space),
+        "action_space": str(policy.module.action_space),
     }
-    with algorithm.reading(user):
-        yield _Policy(module, algorithm.config, learner.normalization.observations), facts
 
 
 def _uncommon_state(initial: Mapping[str, Array]) -> dict[str, str]:

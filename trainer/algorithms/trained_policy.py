@@ -69,6 +69,9 @@ class TrainedPolicy:
         module: the network.
         algorithm: the name of the algorithm that trained it.
         training_iteration: of the checkpoint.
+        module_id: of the network, in a run of several; None in one of a single module.
+        config: what is said about acting; nothing else was taken from the checkpoint.
+        normalization: what observations go through first.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class TrainedPolicy:
         statistics: NormalizationStatistics | None = None,
         algorithm: str = "",
         training_iteration: int = 0,
+        module_id: ModuleId | None = None,
     ) -> None:
         """Puts a policy together; users call `from_checkpoint`.
 
@@ -88,14 +92,15 @@ class TrainedPolicy:
             statistics: of the observations that were seen in training.
             algorithm: see the class.
             training_iteration: see the class.
+            module_id: see the class.
         """
-        self.module = module
+        self.module, self.module_id = module, module_id
         self.algorithm = algorithm
         self.training_iteration = training_iteration
-        self._config = config
+        self.config = config
         self._inference = Inference(module, config, root_seed=0)
-        self._normalization = NOTHING if statistics is None else statistics.current()
-        self._inference.normalize_with(self._normalization)
+        self.normalization = NOTHING if statistics is None else statistics.current()
+        self._inference.normalize_with(self.normalization)
 
     @classmethod
     def from_checkpoint(
@@ -164,6 +169,7 @@ class TrainedPolicy:
             statistics=statistics,
             algorithm=name,
             training_iteration=iteration if type(iteration) is int else 0,
+            module_id=module_id if place else None,
         )
 
     @property
@@ -233,7 +239,7 @@ class TrainedPolicy:
                 several images, or one beside other numbers.
             UnsupportedSpaceError: actions are neither Discrete nor a Box of floats.
         """
-        return policy_in_torch(self.module, self._config, self._normalization.observations)
+        return policy_in_torch(self.module, self.config, self.normalization.observations)
 
     def predict_all(self, observations: Sequence[Any]) -> list[Any]:
         """The actions for several observations, in their order; see `predict`.

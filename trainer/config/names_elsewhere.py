@@ -113,6 +113,22 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+LIGHTNING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fit": _LEARN,
+        "load_from_checkpoint": _LOAD,
+        "to_onnx": "`export_onnx(algo, file)` writes it.",
+        "to_torchscript": "`export_torch(algo, file)` writes a program of Torch.",
+        "model": "`get_module()` gives the network.",
+        "state_dict": "`get_module().state_dict()` of a network in Torch, `get_weights()` of any.",
+        "parameters": "`get_module().parameters()` of a network in Torch.",
+    }
+)
+"""The same of Lightning."""
+
+
 def hint_for(name: str) -> str:
     """What to write instead of a method that is not here; empty if the name is unknown."""
+    if name in LIGHTNING:
+        return f" {LIGHTNING[name]} See docs/own-loss.md, at its end."
     return f" {METHODS[name]} See docs/coming-from-sb3.md." if name in METHODS else ""
