@@ -113,7 +113,8 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
     model_config = given.model_config or config.model_config
     if isinstance(model_config, DefaultModelConfig):
         model_config = asdict(model_config)
-    module_class = given.module_class or config.default_module_class
+    wanted = config.learner_class and config.learner_class.network_class
+    module_class = given.module_class or wanted or config.default_module_class
     if issubclass(module_class, config.default_module_class):
         model_config = {**model_config, **config.settings_of_module()}
     return replace(

@@ -130,6 +130,9 @@ class Learner(Checkpointable):
     settings_class: ClassVar[type[LearnerSettings]] = LearnerSettings
     """What `settings` are."""
 
+    network_class: ClassVar[type[RLModule] | None] = None
+    """The ready-made network that its loss needs; None: that of the algorithm."""
+
     never_called: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Methods that other learners call and this one does not, with what to write instead."""
 

@@ -7,6 +7,7 @@ from trainer.modules.memory import StatefulRLModule
 from trainer.modules.model_config import DefaultModelConfig, plain_names
 from trainer.modules.module_table import Matchups, ModuleTable, OwnActing
 from trainer.modules.multi_rl_module import MultiRLModule, MultiRLModuleSpec, PolicySpec
+from trainer.modules.ppo_torch_module import PPOTorchRLModule
 from trainer.modules.q_module import QModule
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule

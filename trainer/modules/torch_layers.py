@@ -173,6 +173,7 @@ class TorchLayers:
         module, torch = self._module, self.torch
         with seeded_draws(torch, seed):
             module._setup()
+            self._masks = module.action_masks
             self._refuse_complex_numbers()
             self.container.to(self._dtype)
             self._make_lazy_layers()

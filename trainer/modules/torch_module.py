@@ -343,7 +343,11 @@ class TorchRLModule(RLModule):
 
     def _setup(self) -> None:
         """Calls `setup`, and adds what a kind of modules needs besides."""
+        before = self.observation_space
         self.setup()
+        if self.observation_space is not before:
+            # RLlib's modules with masks make their layers for the observations inside of a Dict.
+            self._read_observation_space()
 
     def _make_tensors(self, rng: np.random.Generator | None, dtype: type[np.floating[Any]]) -> None:
         if type(self).compute_values is not TorchRLModule.compute_values:

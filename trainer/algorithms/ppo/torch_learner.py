@@ -22,7 +22,7 @@ from trainer.episodes.episode_columns import (
 from trainer.errors import ConfigError
 from trainer.learners import Columns, TrainBatchEvent
 from trainer.learners.torch_optimizers import TorchOptimizer
-from trainer.modules import RLModule, TorchRLModule
+from trainer.modules import PPOTorchRLModule, RLModule, TorchRLModule
 from trainer.modules.torch_distributions import TorchPolicies
 from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
@@ -44,7 +44,7 @@ class PPOTorchLearner(PPOLearner):
 
         config.training(learner_class=MyLearner, learner_config_dict={"decay": 1e-3})
 
-    The network has to be a `TorchRLModule`. Clipping, Adam and schedules are those of the config,
+    The network is a `TorchRLModule`: `PPOTorchRLModule` if none is named. Clipping, Adam and schedules are those of the config,
     unless there are optimisers of one's own (`configure_optimizers_for_module`); minibatches,
     advantages and targets are those of `PPOLearner`. The same loss as PPO's gives the same numbers
     up to the last bits.
@@ -53,6 +53,7 @@ class PPOTorchLearner(PPOLearner):
         coefficients: the weights of the loss's parts in this update.
     """
 
+    network_class: ClassVar[type[RLModule] | None] = PPOTorchRLModule
     never_called: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"compute_loss": "Write `compute_loss_for_module`, or derive from PPOLearner."}
     )
