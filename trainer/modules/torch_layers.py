@@ -8,7 +8,6 @@ eight, or one by one if a probe finds that a block gives a row other bits at ano
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import logging
 import math
@@ -26,6 +25,7 @@ from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import INVALID, masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
+from trainer.modules.torch_mirror import TorchMirror
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
 from trainer.nn.torch_network import aligned_copy, fixed_torch, seeded_draws
@@ -81,63 +81,6 @@ class _Draws:
         return 0 if self._rng is None else int(self._rng.integers(2**63))
 
 
-class _Mirror:
-    """A copy of the layers on another device, where learning computes.
-
-    The numbers stay where they are, in the flat vectors: before a forward pass they are copied to
-    the device, after a backward pass the gradients are copied back, in one piece each.
-
-    Attributes:
-        container: the copy of the layers.
-        device: where it is.
-        parts: its parameters, with their gradients.
-    """
-
-    def __init__(self, torch: Any, device: Any, container: Any, module: Any) -> None:
-        """Copies the layers.
-
-        Args:
-            torch: the library.
-            device: a `torch.device`.
-            container: the layers, over the module's flat vectors.
-            module: whose flat vectors they are.
-        """
-        self.device = device
-        self.container = copy.deepcopy(container).to(device)
-        self._host_buffers = dict(container.named_buffers())
-        self._host = torch.from_numpy(module.parameters.flat)
-        self._host_gradients = torch.from_numpy(module.gradients.flat)
-        self._flat = self._host.to(device, copy=True)
-        self._gradients = torch.zeros_like(self._flat)
-        tensors = dict(self.container.named_parameters())
-        self.parts: list[tuple[Any, Any]] = []
-        start = 0
-        for name, shape in module.parameters.shapes.items():
-            stop = start + math.prod(shape)
-            tensors[name].data = self._flat[start:stop].view(shape)
-            self.parts.append((tensors[name], self._gradients[start:stop].view(shape)))
-            start = stop
-
-    def fetch(self) -> None:
-        """Takes over weights and buffers."""
-        self._flat.copy_(self._host)
-        for name, buffer in self.container.named_buffers():
-            buffer.copy_(self._host_buffers[name])
-
-    def return_buffers(self) -> None:
-        """Gives back what a forward pass of learning made of the buffers."""
-        for name, buffer in self.container.named_buffers():
-            self._host_buffers[name].copy_(buffer)
-
-    def clear_gradients(self) -> None:
-        """Before a backward pass."""
-        self._gradients.zero_()
-
-    def return_gradients(self) -> None:
-        """After a backward pass."""
-        self._host_gradients.copy_(self._gradients)
-
-
 class TorchLayers:
     """The Torch half of one module: its layers, and how they act and learn.
 
@@ -158,13 +101,14 @@ class TorchLayers:
         self._masks = module.action_masks
         self._is_built = False
         self._graph: tuple[Any, Any, Array | None] | None = None
-        self._mirror: _Mirror | None = None
+        self._mirror: TorchMirror | None = None
         self._device: Any = None
         self._acting_names: frozenset[str] | None = None
         self.container = torch.nn.Module()
         self.draws = _Draws()
         self.rows_at_once = 1
         self.gives_values = False
+        self._values_first = False
 
     # ---- building
 
@@ -198,7 +142,7 @@ class TorchLayers:
         self._mirror = self._make_mirror()
         self._is_built = True
 
-    def _make_mirror(self) -> _Mirror | None:
+    def _make_mirror(self) -> TorchMirror | None:
         """The copy on the device that `model_config` names; None if it names none."""
         module, torch = self._module, self.torch
         name = module.model_config.get("device")
@@ -213,7 +157,7 @@ class TorchLayers:
                 f"compute there ({str(cause).splitlines()[0]}). Name a device that this machine "
                 "has, or leave it out."
             ) from cause
-        return _Mirror(torch, device, self.container, module)
+        return TorchMirror(torch, device, self.container, module)
 
     def _make_lazy_layers(self) -> None:
         """Lets layers that take their size from their first input (`LazyLinear`) see one."""
@@ -450,10 +394,15 @@ class TorchLayers:
 
     def _pass(self, rows: Any, others: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """What the user's forward pass of learning returns, and its inputs and values, checked."""
-        forward = self._module._forward_train
-        outputs = forward(self.batch(rows, others))
-        inputs = self._inputs(forward, outputs, len(rows))
-        return outputs, inputs, self._values_or_none(self.batch(rows, others), outputs, len(rows))
+        forward, batch, count = self._module._forward_train, self.batch(rows, others), len(rows)
+        values = None
+        if self._values_first:
+            values = self._checked_values(self.values_of(batch, None), count)
+        outputs = forward(batch)
+        inputs = self._inputs(forward, outputs, count)
+        if values is None:
+            values = self._values_or_none(self.batch(rows, others), outputs, count)
+        return outputs, inputs, values
 
     def learn_from_loss(
         self,
@@ -723,6 +672,7 @@ class TorchLayers:
                 is_exact = self._is_exact(rng)
             self.gives_values = is_exact and self._returns_values()
             self.gives_values = self.gives_values and self._is_exact(rng)
+            self._values_first = self._needs_values_first()
         finally:
             module.parameters.flat[:] = saved
             for name, array in self.buffers().items():
@@ -768,6 +718,28 @@ class TorchLayers:
                 if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (size,):
                     return False
         return True
+
+    def _needs_values_first(self) -> bool:
+        """Whether `_forward_train` reads what `compute_values` has made of the batch before.
+
+        So does RLlib's example of masks: its learner computes values first, in the same dict.
+        """
+        module = self._module
+        if "_own_values" not in module.__dict__ or module.inference_only or module.is_stateful():
+            return False
+
+        def passes(*, values_first: bool) -> bool:
+            batch = self.batch(self._block, {})
+            with self.computing(is_training=False):
+                try:
+                    if values_first:
+                        self.values_of(batch, None)
+                    module._forward_train(batch)
+                except Exception:  # of the user's code: learning raises it again
+                    return False
+            return True
+
+        return not passes(values_first=False) and passes(values_first=True)
 
     def _probed(self, forward: Callable[..., Any], rows: Array) -> Array:
         """What acting gives for rows of `_probe_rows`, side by side."""

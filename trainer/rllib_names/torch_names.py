@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from callbacks.optional_import import optional_module
+from trainer.modules.ppo_torch_module import ENCODER_OUT as ENCODER_OUT
+from trainer.modules.ppo_torch_module import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -21,8 +23,12 @@ OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
 """What RLlib's APPO calls an output; there is no APPO here."""
 TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
 """What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
-ENCODER_OUT: Final = "encoder_out"
-"""What RLlib's modules call features that one of their parts hands to another."""
+DefaultPPOTorchRLModule: Final = PPOTorchRLModule
+"""What RLlib calls PPO's ready-made network."""
+DEFAULT_OPTIMIZER: Final = "default_optimizer"
+"""What the optimiser is called that learners make themselves."""
+FLOAT_MIN: Final = -3.4e38
+"""What RLlib's modules add to the logits of actions that are not allowed."""
 ModuleID: TypeAlias = str
 """What names of modules are called."""
 TensorType: TypeAlias = Any
