@@ -65,10 +65,15 @@ SHOWN = {
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
     ),
     "trainer/learners/learner.py": Shown(
-        "unit/test_ppo_learner unit/test_dqn_learner unit/test_sac_learner "
-        "contract/test_components integration/test_own_learners",
-        ("DQN, distributions", "DQN", "PPO"),
+        "unit/test_ppo_learner contract/test_components integration/test_own_learners",
+        ("DQN", "PPO"),
     ),
+    "trainer/learners/replay_learner.py": Shown(
+        "unit/test_dqn_learner unit/test_sac_learner "
+        "contract/test_components integration/test_own_learners",
+        ("DQN, distributions", "DQN"),
+    ),
+    "trainer/connectors/learner_pieces.py": Shown("integration/test_learner_connectors"),
     "trainer/algorithms/ppo/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/learners/torch_optimizers.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/nn/optimizers.py": Shown(
@@ -281,8 +286,17 @@ MUTANTS = [
     # ---- learning and its state
     *_of(
         "trainer/learners/learner.py",
-        ("            undo(self.mark())\n            self.before", "            self.before"),
-        ("            self.num_updates += 1\n            self.after", "            self.after"),
+        ("            undo(self.mark())\n            episodes", "            episodes"),
+        (
+            "                self.num_updates += 1\n                self.after",
+            "                self.after",
+        ),
+        ("        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
+        ("            self.metrics.set_state(of_users[_LOGGED])\n", "            pass\n"),
+        ("            self._attributes.remove_all_but(names)\n", ""),
+    ),
+    *_of(
+        "trainer/learners/replay_learner.py",
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
         ("target *= 1.0 - tau", "target *= 1.0"),
         (
@@ -290,9 +304,6 @@ MUTANTS = [
             "",
         ),
         ('        self.num_target_updates = int(state["num_target_updates"])\n', ""),
-        ("        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
-        ("            self.metrics.set_state(of_users[_LOGGED])\n", "            pass\n"),
-        ("            self._attributes.remove_all_but(names)\n", ""),
         (
             "            if isinstance(part, TargetNetwork):\n                part.follow(1.0)",
             "            del part",
@@ -302,6 +313,13 @@ MUTANTS = [
             "lr = self._lr.value_at(num_env_steps_sampled_before)\n        event",
             "lr = self._lr.value_at(0)\n        event",
         ),
+    ),
+    *_of(
+        "trainer/connectors/learner_pieces.py",
+        ("copies = [_copied(episode) for episode in episodes]", "copies = list(episodes)"),
+        ("        own.update(copy.deepcopy(state[name]))\n", ""),
+        ("                delattr(piece, name)\n", "                pass\n"),
+        ("            _give(piece, state[str(number)])\n", "            pass\n"),
     ),
     *_of(
         "trainer/nn/optimizers.py",

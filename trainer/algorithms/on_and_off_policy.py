@@ -71,6 +71,10 @@ _DRAWN: Final = (
     "Leave it out: every update draws its own batch from the replay buffer. For more updates, set "
     "`training_intensity`."
 )
+_FROM_REPLAY: Final = (
+    "Leave it out: learning from replay reads single steps, not episodes. Change observations with "
+    "`env_to_module_connector`, batches in the callback `on_learn_on_batch`."
+)
 _ROUNDS: Final = (
     "Leave it out: a round that is short against its updates has little to play ahead. For envs as "
     "slow as updates, use PPO with it, or more sub-envs."
@@ -140,6 +144,7 @@ class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
                     ("num_epochs", "minibatch_size", "shuffle_batch_per_epoch"), _DRAWN
                 ),
                 "sample_ahead": _ROUNDS,
+                "learner_connector": _FROM_REPLAY,
             }
         ),
         Rule(("replay_buffer_config",), replay_buffer_can_be_made),

@@ -522,6 +522,12 @@ class TrainingSection(ConfigValues, section="training"):
         "how updates are made: a class derived from the algorithm's own learner, such as "
         "`PPOLearner`; see docs/own-loss.md.",
     )
+    learner_connector = Setting[_Connector](
+        None,
+        optional(function()),
+        "makes connector pieces that see the episodes of an update before it learns from them (PPO "
+        "and PG): `lambda observation_space, action_space: MyPiece()`; see docs/own-connector.md.",
+    )
     gamma = Setting[float](
         0.99,
         number(0, maximum=1),

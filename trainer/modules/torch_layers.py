@@ -735,7 +735,7 @@ class TorchLayers:
                     if values_first:
                         self.values_of(batch, None)
                     module._forward_train(batch)
-                except Exception:  # of the user's code: learning raises it again
+                except Exception:  # noqa: BLE001 - of the user's code: learning raises it again
                     return False
             return True
 

@@ -312,9 +312,8 @@ _DEFAULT_CONNECTORS: Final = (
     "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
 )
 _LEARNER_CONNECTOR: Final = (
-    "Connectors before the learner are not offered: learners read columns, not pieces. Change "
-    "rewards and advantages in the callback `on_postprocess_trajectory`, the train batch in "
-    "`on_learn_on_batch`, observations with `env_to_module_connector`."
+    "Leave it out: learners make the batch from episodes themselves. Pieces of "
+    "`learner_connector` come before that, and the callback `on_learn_on_batch` changes the batch."
 )
 _ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
 _LOGGERS: Final = (
@@ -404,7 +403,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         ),
         "add_default_connectors_to_env_to_module_pipeline": _refused(True, _DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": _refused(True, _DEFAULT_CONNECTORS),
-        "learner_connector": _refused(None, _LEARNER_CONNECTOR),
         "add_default_connectors_to_learner_pipeline": _refused(True, _LEARNER_CONNECTOR),
         "episodes_to_numpy": _refused(True, "Leave it out: episodes give lists and arrays alike."),
         "remote_worker_envs": _refused(False, "Use more runners: `num_env_runners`."),
@@ -467,7 +465,7 @@ CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "build_learner_group": LEARNER_CLASS,
         "build_env_to_module_connector": "Give `env_runners(env_to_module_connector=...)`.",
         "build_module_to_env_connector": "Give `env_runners(module_to_env_connector=...)`.",
-        "build_learner_connector": "Use the callback `on_learn_on_batch`.",
+        "build_learner_connector": "Give `training(learner_connector=...)`.",
     }
 )
 """Methods of RLlib's configs that are never called here, with what to write instead."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from callbacks.optional_import import optional_module
+from trainer.connectors import ComputeReturnsToGo as ComputeReturnsToGo
+from trainer.connectors import ConnectorV2, FrameStacking
 from trainer.modules.ppo_torch_module import ENCODER_OUT as ENCODER_OUT
 from trainer.modules.ppo_torch_module import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
@@ -35,6 +37,20 @@ TensorType: TypeAlias = Any
 """What types of tensors are called."""
 NetworkType: TypeAlias = Any
 """What types of networks are called."""
+
+
+EpisodeType: TypeAlias = Any
+"""What types of episodes are called."""
+FrameStackingEnvToModule: Final = FrameStacking
+"""What RLlib calls the piece that stacks observations."""
+
+
+class FrameStackingLearner(ConnectorV2):
+    """The learner's half of `FrameStacking`, which has nothing to do: episodes hold stacks here."""
+
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Leaves everything as it is."""
+        return batch
 
 
 class ValueFunctionAPI:

@@ -44,10 +44,10 @@ class PPOTorchLearner(PPOLearner):
 
         config.training(learner_class=MyLearner, learner_config_dict={"decay": 1e-3})
 
-    The network is a `TorchRLModule`: `PPOTorchRLModule` if none is named. Clipping, Adam and schedules are those of the config,
-    unless there are optimisers of one's own (`configure_optimizers_for_module`); minibatches,
-    advantages and targets are those of `PPOLearner`. The same loss as PPO's gives the same numbers
-    up to the last bits.
+    The network is a `TorchRLModule`; if none is named, `PPOTorchRLModule`. Clipping, Adam and
+    schedules are those of the config, unless there are optimisers of one's own
+    (`configure_optimizers_for_module`); minibatches, advantages and targets are those of
+    `PPOLearner`. The same loss as PPO's gives the same numbers up to the last bits.
 
     Attributes:
         coefficients: the weights of the loss's parts in this update.
