@@ -74,6 +74,7 @@ SHOWN = {
         ("DQN, distributions", "DQN"),
     ),
     "trainer/connectors/learner_pieces.py": Shown("integration/test_learner_connectors"),
+    "trainer/learners/torch_schedulers.py": Shown("integration/test_torch_lr_schedulers"),
     "trainer/algorithms/ppo/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/learners/torch_optimizers.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/nn/optimizers.py": Shown(
@@ -320,6 +321,12 @@ MUTANTS = [
         ("        own.update(copy.deepcopy(state[name]))\n", ""),
         ("                delattr(piece, name)\n", "                pass\n"),
         ("            _give(piece, state[str(number)])\n", "            pass\n"),
+    ),
+    *_of(
+        "trainer/learners/torch_schedulers.py",
+        ("        for _ in range(state[\"num_steps\"]):\n            self.step()\n", ""),
+        ("        self._begin()\n        for _", "        for _"),
+        ("        self._num_steps += 1\n", ""),
     ),
     *_of(
         "trainer/nn/optimizers.py",

@@ -49,7 +49,8 @@ PUBLIC_NAMES = words_of(
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
         MultiAgentEnvRunner MultiAgentEpisode MultiRLModule MultiRLModuleSpec
         NonFiniteError NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PGLearner PPOConfig
-        PPOLearner PPOTorchLearner PPOTorchRLModule PadObservations ParallelPettingZooEnv ParameterNoise
+        PPOLearner PPOTorchLearner PPOTorchRLModule PadObservations ParallelPettingZooEnv
+        ParameterNoise
         PerWorkerEpsilonGreedy PerWorkerGaussianNoise PerWorkerOrnsteinUhlenbeckNoise
         PeriodicCheckpoint PettingZooEnv PolicySpec PrioritizedReplayBuffer
         ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule

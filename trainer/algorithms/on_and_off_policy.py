@@ -75,6 +75,9 @@ _FROM_REPLAY: Final = (
     "Leave it out: learning from replay reads single steps, not episodes. Change observations with "
     "`env_to_module_connector`, batches in the callback `on_learn_on_batch`."
 )
+_SCHEDULES: Final = (
+    "Leave it out, and give a schedule: `lr=[[0, 1e-3], [1_000_000, 1e-4]]`, by env steps."
+)
 _ROUNDS: Final = (
     "Leave it out: a round that is short against its updates has little to play ahead. For envs as "
     "slow as updates, use PPO with it, or more sub-envs."
@@ -145,6 +148,7 @@ class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
                 ),
                 "sample_ahead": _ROUNDS,
                 "learner_connector": _FROM_REPLAY,
+                "torch_lr_schedulers": _SCHEDULES,
             }
         ),
         Rule(("replay_buffer_config",), replay_buffer_can_be_made),

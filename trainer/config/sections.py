@@ -7,7 +7,7 @@ checkers read, is made from this file by `docs/make_section_stubs.py`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callbacks.events import EVENTS
@@ -36,6 +36,7 @@ from trainer_toolkit.checks import (
     number,
     one_of,
     optional,
+    several,
     text,
 )
 
@@ -537,6 +538,13 @@ class TrainingSection(ConfigValues, section="training"):
         0.001,
         schedule(0),
         "the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.",
+    )
+    torch_lr_schedulers = Setting[Sequence[Callable[..., Any]] | None](
+        None,
+        optional(several(function())),
+        "schedulers of Torch that change the learning rate after each update, one after another "
+        "(PPO and PG): `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. "
+        "They begin at `lr`; any network may be used.",
     )
     grad_clip = Setting[float | None](
         None,

@@ -455,7 +455,20 @@ _SAMPLING: Final = (
     "train_batch_size",
 )
 
+
+def rates_follow_one_schedule(config: SharedSettings) -> Iterator[Problem]:
+    """Schedulers of Torch begin at one learning rate, not at a schedule of it."""
+    if config.torch_lr_schedulers and not isinstance(config.lr, int | float):
+        yield Problem(
+            assignment("lr", config.lr),
+            "it is a schedule, and `torch_lr_schedulers` are another one.",
+            "Give a number as lr, at which the schedulers begin, or leave them out.",
+            ("lr", "torch_lr_schedulers"),
+        )
+
+
 ON_POLICY_RULES: Final = (
+    Rule(("lr", "torch_lr_schedulers"), rates_follow_one_schedule),
     Rule(_SAMPLING, fragment_fits_train_batch),
     Rule(_SAMPLING, every_env_owes_a_step),
 )

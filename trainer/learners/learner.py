@@ -35,6 +35,7 @@ from trainer.learners.columns import (
     columns_from_episodes,
 )
 from trainer.learners.torch_optimizers import TorchOptimizer
+from trainer.learners.torch_schedulers import TorchSchedule
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
@@ -128,6 +129,7 @@ class Learner(Checkpointable):
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
         metrics: where a class of the user's logs; shown at `learners/{module_id}`.
+        torch_schedules: what `torch_lr_schedulers` makes; stepped after each update.
     """
 
     settings_class: ClassVar[type[LearnerSettings]] = LearnerSettings
@@ -150,7 +152,8 @@ class Learner(Checkpointable):
     metrics: MetricsLogger
     _attributes: OwnAttributes
     _encoder: ObservationEncoder
-    _lr: Schedule
+    torch_schedules: list[TorchSchedule]
+    _lr: Schedule | TorchSchedule
     _module_spec: RLModuleSpec
     _position: tuple[int, ...]
 
@@ -178,7 +181,8 @@ class Learner(Checkpointable):
         self.root_seed = root_seed
         self._encoder = self.make_encoder()
         self.normalization = Normalization()
-        self._lr = Schedule.from_setting(settings.lr, name="lr")
+        self.torch_schedules: list[TorchSchedule] = []
+        self._lr: Schedule | TorchSchedule = Schedule.from_setting(settings.lr, name="lr")
         self.optimizer = Adam(
             self.module.parameters,
             self.module.gradients,
@@ -188,8 +192,54 @@ class Learner(Checkpointable):
             self.module.gradients, limit=settings.grad_clip, mode=settings.grad_clip_by
         )
         self.parts = {"rl_module": self.module, "optimizer": self.optimizer}
+        if (schedule := self.torch_schedule(settings.lr, name="lr_schedulers")) is not None:
+            self._lr = schedule
         self.metrics = MetricsLogger()
         self._attributes = OwnAttributes(self, kind="learner", ways=_WAYS)
+
+    def torch_schedule(self, *rates: Any, name: str) -> TorchSchedule | None:
+        """What decides the rates of an optimiser: a new part; None without `torch_lr_schedulers`.
+
+        Args:
+            rates: of its groups, before schedulers.
+            name: of the part.
+
+        Raises:
+            ConfigError: something in `torch_lr_schedulers` is no scheduler.
+        """
+        factories = None if self.config is None else self.config.torch_lr_schedulers
+        if not factories:
+            return None
+        made = TorchSchedule(factories, rates)
+        self.parts[name] = made
+        self.torch_schedules.append(made)
+        return made
+
+    def get_optimizer(
+        self, module_id: ModuleId | None = None, optimizer_name: str = "default_optimizer"
+    ) -> Any:
+        """The optimiser of Torch of that name.
+
+        Where schedulers of Torch decide the rate of the default one, that which they act on: it
+        has the rate in `param_groups`, and moves nothing.
+
+        Args:
+            module_id: this learner's, if given.
+            optimizer_name: "default_optimizer", or as it was registered.
+
+        Raises:
+            ModuleError: there is none.
+        """
+        part = self.parts.get(f"optimizer_{optimizer_name}")
+        if part is None and optimizer_name == "default_optimizer":
+            part = self._lr if isinstance(self._lr, TorchSchedule) else None
+        if module_id not in (None, self.module_id) or part is None:
+            raise ModuleError(
+                f"get_optimizer({module_id!r}, {optimizer_name!r}): this learner of "
+                f"{self.module_id!r} has no optimiser of Torch of that name. Adam of the config is "
+                "`learner.optimizer`, and has no `param_groups`."
+            )
+        return part.optimizer
 
     def make_encoder(self) -> ObservationEncoder:
         """A new encoder of the observations that the module reads."""
@@ -544,6 +594,8 @@ class EpisodeLearner(Learner, ABC):
                     columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
                 )
                 self.num_updates += 1
+                for schedule in self.torch_schedules:
+                    schedule.step()
                 self.after_gradient_based_update(timesteps=timesteps)
         metrics["num_trainable_parameters"] = self.module.num_parameters
         if event.result:

@@ -44,6 +44,9 @@ OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
         "lambda": OldName("lambda_"),
         "num_sgd_iter": OldName("num_epochs"),
         "sgd_minibatch_size": OldName("minibatch_size"),
+        # What RLlib's example of schedulers means; there it has no effect.
+        "exploration": OldName("explore"),
+        "_torch_lr_scheduler_classes": OldName("torch_lr_schedulers", sections=("experimental",)),
         "shuffle_sequences": OldName("shuffle_batch_per_epoch"),
         "train_batch_size_per_learner": OldName(
             "train_batch_size",
@@ -210,7 +213,6 @@ _FRAMEWORK_NAMES: Final = (
     "torch_compile_learner_dynamo_backend torch_compile_worker_dynamo_backend "
     "torch_compile_worker_dynamo_mode local_tf_session_args tf_session_args "
     "_tf_policy_handles_more_than_one_loss _torch_grad_scaler_class "
-    "_torch_lr_scheduler_classes "
 )
 _STACK_NAMES: Final = (
     "_disable_execution_plan_api _disable_initialize_loss_from_dummy_batch "

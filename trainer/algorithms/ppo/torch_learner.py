@@ -127,7 +127,7 @@ class PPOTorchLearner(PPOLearner):
             optimizer: a `torch.optim.Optimizer` over parameters of the network.
             params: those of the optimiser, if given.
             lr_or_lr_schedule: its learning rate, or a schedule of it by env steps; None leaves that
-                which it was made with.
+                which it was made with. `torch_lr_schedulers` change the first one.
 
         Raises:
             ConfigError: the optimiser, its name or its parameters cannot be this learner's.
@@ -152,6 +152,8 @@ class PPOTorchLearner(PPOLearner):
                 f"register_optimizer(optimizer_name={optimizer_name!r}) of {type(self).__name__}: "
                 f"{'; '.join(found)}. Make it from `self.get_parameters()`, each tensor in one."
             )
+        if schedule := self.torch_schedule(*made.rates, name=f"lr_schedulers_{optimizer_name}"):
+            made.follow(schedule)
         self._optimizers[optimizer_name] = made
         self.parts[f"optimizer_{optimizer_name}"] = made
 
