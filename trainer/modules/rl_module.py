@@ -281,6 +281,11 @@ class RLModule(Checkpointable, ABC):
         return False
 
     @property
+    def gives_actions(self) -> bool:
+        """Whether acting gives "actions", too: drawn by the module from "draw_seeds" [B]."""
+        return False
+
+    @property
     def gives_loadings(self) -> bool:
         """Whether exploring gives "noise_loadings", too, see `trainer.modules.feature_noise`."""
         return False

@@ -25,6 +25,7 @@ from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import INVALID, masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
+from trainer.modules.torch_draws import DRAW_SEEDS, check_drawing, drawn_actions
 from trainer.modules.torch_mirror import TorchMirror
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
@@ -90,6 +91,7 @@ class TorchLayers:
         draws: where the seeds of a forward pass come from.
         rows_at_once: how many rows acting computes together.
         gives_values: whether acting gives the values of observations, too.
+        gives_actions: whether acting draws actions, too.
     """
 
     def __init__(self, module: Any, torch: Any, dtype: type[np.floating[Any]]) -> None:
@@ -107,7 +109,7 @@ class TorchLayers:
         self.container = torch.nn.Module()
         self.draws = _Draws()
         self.rows_at_once = 1
-        self.gives_values = False
+        self.gives_values = self.gives_actions = False
         self._values_first = False
 
     # ---- building
@@ -283,12 +285,15 @@ class TorchLayers:
         return np.concatenate([rows, free], axis=1)
 
     def _tensors_of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """The learner's columns of numbers, besides the observations."""
-        return {
+        """The learner's columns of numbers, besides the observations; nested actions, too."""
+        found = {
             name: self._tensor_of(column)
             for name, column in columns.items()
             if name != OBS and isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
         }
+        if isinstance(columns.get(ACTIONS), dict | tuple):
+            found[ACTIONS] = nested.map_leaves(self._tensor_of, columns[ACTIONS])
+        return found
 
     def _tensor_of(self, column: Array) -> Any:
         return self._placed(self.torch.from_numpy(np.ascontiguousarray(column)))
@@ -352,36 +357,52 @@ class TorchLayers:
         self, forward: Callable[..., Any], obs: Array
     ) -> tuple[Array, Array | None]:
         """What acting gives for rows, [B, K], and their values [B] if it gives them."""
+        inputs, values, _ = self._acted(forward, obs)
+        return inputs, values
+
+    def _acted(
+        self, forward: Callable[..., Any], obs: Array, seeds: Array | None = None
+    ) -> tuple[Array, Array | None, Any]:
+        """Inputs [B, K], values [B] and actions [B, …] that acting gives for rows, as it does.
+
+        A module that draws actions draws those of each row from its seed (without, from 0).
+        """
         module, size = self._module, self.rows_at_once
         obs = obs if obs.ndim == 2 else module.checked_rows({OBS: obs})
         rows = self.with_masks(obs)
         inputs = np.empty((len(rows), module.action_distribution.num_inputs), self._number_type)
         values = np.empty(len(rows), self._number_type) if self.gives_values else None
         block = self._block[:size]
-        numbers = block.numpy()
+        numbers, actions = block.numpy(), []
         with self.computing(is_training=False):
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 numbers[: len(part)] = part
                 numbers[len(part) :] = 0.0
-                outputs = forward({OBS: self._nested(block)})
+                if self.gives_actions:
+                    seed = 0 if seeds is None else int(seeds[start])
+                    with seeded_draws(self.torch, seed):
+                        outputs = forward({OBS: self._nested(block)})
+                else:
+                    outputs = forward({OBS: self._nested(block)})
                 found = self._inputs(forward, outputs, size)
+                if self.gives_actions:
+                    actions.append(drawn_actions(module, forward, outputs, found))
                 inputs[start : start + size] = found.numpy()[: len(part)]
                 if values is not None:
                     given = self._checked_values(outputs.get(VF_PREDS), size)
                     values[start : start + size] = given.numpy()[: len(part)]
         if self._masks is not None:
             inputs = masked_outputs(inputs, self._masks.effective(rows))
-        return inputs, values
+        return inputs, values, nested.concatenate(*actions) if actions else None
 
     def acted(
         self, forward: Callable[..., Any], rows: Array, batch: Mapping[str, Any]
     ) -> dict[str, Any]:
         """What acting upon rows gives; `batch` has what else is there of them."""
-        del batch
-        inputs, values = self._inputs_and_values(forward, rows)
-        given = {ACTION_DIST_INPUTS: inputs}
-        return given if values is None else {**given, VF_PREDS: values}
+        inputs, values, actions = self._acted(forward, rows, batch.get(DRAW_SEEDS))
+        given = {ACTION_DIST_INPUTS: inputs, VF_PREDS: values, ACTIONS: actions}
+        return {name: rows for name, rows in given.items() if rows is not None}
 
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
@@ -433,8 +454,7 @@ class TorchLayers:
             given = {**outputs, ACTION_DIST_INPUTS: inputs}
             if values is not None:
                 given[VF_PREDS] = self._placed(values)
-            actions = nested.map_leaves(self._tensor_of, columns[ACTIONS])  # a dict of them, too
-            loss = loss_of({**others, OBS: self._nested(tensor), ACTIONS: actions}, given)
+            loss = loss_of({**others, OBS: self._nested(tensor)}, given)
             self._check_loss(loss)
             self.check_views()
             module.gradients.flat[:] = 0.0
@@ -663,6 +683,8 @@ class TorchLayers:
         buffers = {name: array.copy() for name, array in self.buffers().items()}
         draws = torch.default_generator.get_state()
         try:
+            if self._returns_actions():
+                self.gives_actions, self.rows_at_once = True, 1
             wanted = self.rows_at_once
             is_exact = self._is_exact(rng)
             self._refuse_draws(draws)
@@ -717,6 +739,19 @@ class TorchLayers:
                 values = forward({OBS: self._nested(self._block[:size])}).get(VF_PREDS)
                 if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (size,):
                     return False
+        return True
+
+    def _returns_actions(self) -> bool:
+        """Whether acting with exploration returns actions; a ModuleError if they cannot be used."""
+        module = self._module
+        if module.is_stateful():
+            return False
+        forward = module._forward_exploration
+        with self.computing(is_training=False), seeded_draws(self.torch, 0):
+            outputs = forward({OBS: self._nested(self._block[:1])})
+        if not isinstance(outputs, Mapping) or ACTIONS not in outputs:
+            return False
+        check_drawing(module, forward, outputs, self._inputs(forward, outputs, 1))
         return True
 
     def _needs_values_first(self) -> bool:

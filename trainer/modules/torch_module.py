@@ -337,6 +337,11 @@ class TorchRLModule(RLModule):
         return self._torch_layers.gives_values
 
     @property
+    def gives_actions(self) -> bool:
+        """Whether `_forward_exploration` draws actions itself."""
+        return self._torch_layers.gives_actions
+
+    @property
     def acts_row_by_row(self) -> bool:
         """Whether acting computes every row alone."""
         return self._torch_layers.rows_at_once == 1

@@ -13,11 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from callbacks.optional_import import optional_module
+from trainer.config.settings import NotProvided as NotProvided
 from trainer.connectors import ComputeReturnsToGo as ComputeReturnsToGo
 from trainer.connectors import ConnectorV2, FrameStacking
+from trainer.episodes import nested
 from trainer.modules.ppo_torch_module import ENCODER_OUT as ENCODER_OUT
 from trainer.modules.ppo_torch_module import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
+from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
+from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
+from trainer.modules.torch_distributions import TorchMultiDistribution as TorchMultiDistribution
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -80,6 +85,23 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     del error
     torch = optional_module("torch", user="try_import_torch()", extra="torch")
     return torch, torch.nn
+
+
+def one_hot(x: Any, space: Any) -> Any:
+    """One-hot codes of a tensor of choices in a Discrete or MultiDiscrete space, float32."""
+    torch = optional_module("torch", user="one_hot()", extra="torch")
+    code = torch.nn.functional.one_hot
+    if hasattr(space, "nvec"):
+        columns = zip(x.long().unbind(-1), space.nvec.ravel().tolist(), strict=True)
+        return torch.cat([code(column, count).float() for column, count in columns], dim=-1)
+    return code(x.long() - int(space.start), int(space.n)).float()
+
+
+def convert_to_numpy(x: Any) -> Any:
+    """Tensors as arrays, nested as they are."""
+    return nested.map_leaves(
+        lambda leaf: leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf, x
+    )
 
 
 def make_target_network(network: Any) -> Any:
