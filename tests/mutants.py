@@ -385,7 +385,7 @@ MUTANTS = [
     *_of(
         "trainer/learners/torch_optimizers.py",
         ("given.keys() == expected[index].keys()", "True"),
-        ("copy.deepcopy(self._optimizer.state_dict())", "self._optimizer.state_dict()"),
+        ("copy.deepcopy(self.optimizer.state_dict())", "self.optimizer.state_dict()"),
     ),
     # ---- replay
     *_of(

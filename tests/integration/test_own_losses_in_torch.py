@@ -431,7 +431,7 @@ def test_an_update_that_fails_takes_back_options_that_came_in_it():
         fails = True
 
         def after_gradient_based_update(self, *, timesteps):
-            (group,) = self.parts["optimizer_default_optimizer"]._optimizer.param_groups
+            (group,) = self.parts["optimizer_default_optimizer"].optimizer.param_groups
             group["initial_lr"] = 0.01  # as schedulers of Torch do
             group["lr"] *= 0.5
             if type(self).fails:
