@@ -78,6 +78,7 @@ SHOWN = {
     "trainer/modules/torch_draws.py": Shown("integration/test_torch_draws"),
     "trainer/learners/torch_schedulers.py": Shown("integration/test_torch_lr_schedulers"),
     "trainer/algorithms/ppo/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
+    "trainer/learners/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/learners/torch_optimizers.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/nn/optimizers.py": Shown(
         "contract/test_modules unit/test_nn_optimizers contract/test_components",
@@ -378,8 +379,11 @@ MUTANTS = [
     ),
     *_of(
         "trainer/algorithms/ppo/torch_learner.py",
-        ("        self.clipping.clip(global_norm=norm)\n", ""),
         ("            loss = loss + c.kl_coeff * kl.mean()", "            loss = loss + kl.mean()"),
+    ),
+    *_of(
+        "trainer/learners/torch_learner.py",
+        ("        self.clipping.clip(global_norm=norm)\n", ""),
         ("optimizer.step(self._num_env_steps)", "optimizer.step(0)"),
     ),
     *_of(

@@ -133,6 +133,7 @@ from trainer.exploration import (
     StochasticSampling,
     uniforms_per_row,
 )
+from trainer.learners import TorchLearner
 from trainer.metrics import MetricsLogger, ResultDict
 from trainer.modules import (
     DefaultModelConfig,
@@ -263,6 +264,7 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TorchLearner",
     "TorchRLModule",
     "TorchSACModule",
     "TrackerLogger",

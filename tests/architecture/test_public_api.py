@@ -59,7 +59,7 @@ PUBLIC_NAMES = words_of(
         SerializationError SingleAgentEnvRunner SingleAgentEpisode
         SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
         StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv
-        TensorBoardLogger TorchRLModule TorchSACModule TrackerLogger TrackerService
+        TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger TrackerService
         TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
         UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
         compute_advantages export_onnx export_policy get_global_worker get_trainable_cls

@@ -20,3 +20,4 @@ from trainer.learners.replay_learner import (
     TargetNetwork,
     td_error_losses,
 )
+from trainer.learners.torch_learner import TorchLearner
