@@ -213,13 +213,7 @@ class Algorithm(Checkpointable, abc.ABC):
         """An algorithm, unless its class is not complete."""
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         if missing:
-            raise ConfigError(
-                f"{cls.__name__} cannot be built: {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
-                "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
-                "training_step(); or write them: make_learner() returns a learner for "
-                "self.module_spec, training_step() samples and learns once."
-            )
+            raise ConfigError(_incomplete(cls, missing))
         return super().__new__(cls)
 
     def __init__(
@@ -581,13 +575,19 @@ class Algorithm(Checkpointable, abc.ABC):
 
     # ---- what subclasses implement
 
-    @abc.abstractmethod
     def make_learner(self, module_id: ModuleId | None = None) -> Learner:
-        """The learner of a module.
+        """The learner of a module: of the class that the config names, unless overridden.
 
         Args:
             module_id: which one; None is the only one, whose spec is `self.module_spec`.
+
+        Raises:
+            ConfigError: it names none.
         """
+        if self.config.chosen_learner_class is None:
+            raise ConfigError(_incomplete(type(self), ["make_learner"]))
+        default: type[Learner] = Learner
+        return self.new_learner(default, module_id)
 
     @abc.abstractmethod
     def training_step(self) -> None:
@@ -607,7 +607,7 @@ class Algorithm(Checkpointable, abc.ABC):
             ConfigError: it is not derived from the default.
         """
         config = self.config_for(module_id)
-        cls: type[_Learner] = config.learner_class or default
+        cls = cast("type[_Learner]", config.chosen_learner_class or default)
         if not issubclass(cls, default):
             raise ConfigError(
                 f"learner_class={cls.__name__}: {type(self).__name__} learns by a "
@@ -1665,6 +1665,17 @@ class Algorithm(Checkpointable, abc.ABC):
             if error is None:
                 raise
             _LOGGER.error("%s", failed)  # what ends the block is the more important
+
+
+def _incomplete(cls: type[Algorithm], missing: Sequence[str]) -> str:
+    return (
+        f"{cls.__name__} cannot be built: {' and '.join(missing)} "
+        f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
+        "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
+        "training_step(); or write them: make_learner() returns a learner for "
+        "self.module_spec (or the config names its class: `learner_class`, "
+        "`get_default_learner_class()`), training_step() samples and learns once."
+    )
 
 
 def _normalization_of(learner: Learner) -> Normalization:

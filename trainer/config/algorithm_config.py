@@ -110,11 +110,14 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
         policy: what `policies` says of it; None for nothing.
     """
     given = policy_spec(policy, config.rl_module_spec, module_id)
-    model_config = given.model_config or config.model_config
-    if isinstance(model_config, DefaultModelConfig):
-        model_config = asdict(model_config)
-    wanted = config.learner_class and config.learner_class.network_class
-    module_class = given.module_class or wanted or config.default_module_class
+    model_config = plain_model_config(given) or config.model_config
+    own, learner = config.get_default_rl_module_spec(), config.chosen_learner_class
+    of_learner = learner and learner.network_class
+    module_class = (
+        given.module_class or own.module_class or of_learner or config.default_module_class
+    )
+    if own.module_class is module_class:
+        model_config = {**plain_model_config(own), **model_config}
     if issubclass(module_class, config.default_module_class):
         model_config = {**model_config, **config.settings_of_module()}
     return replace(
@@ -125,6 +128,12 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
         model_config=model_config,
         action_mask_key=given.action_mask_key or config.action_mask_key,
     )
+
+
+def plain_model_config(spec: RLModuleSpec) -> dict[str, Any]:
+    """The settings of a network as a dict."""
+    given = spec.model_config
+    return asdict(given) if isinstance(given, DefaultModelConfig) else dict(given or {})
 
 
 def policy_spec(policy: Any, rl_module_spec: Any, module_id: ModuleId) -> RLModuleSpec:

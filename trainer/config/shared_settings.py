@@ -23,6 +23,8 @@ from trainer.config.sections import (
     TrainingSection,
 )
 from trainer.config.settings import INSTEAD_IN_EVALUATION, Setting, Translation, assignment
+from trainer.learners import Learner
+from trainer.modules import RLModuleSpec
 from trainer.types import DEFAULT_MODULE_ID
 from trainer_toolkit.checks import boolean
 
@@ -47,6 +49,19 @@ class SharedSettings(
     in_evaluation = Setting(
         False, boolean(), "whether this config belongs to evaluation runners; set by the algorithm."
     )
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """For subclasses: the network where none is named; without a class, the algorithm's own."""
+        return RLModuleSpec()
+
+    def get_default_learner_class(self) -> type[Learner] | None:
+        """For subclasses: the learner where `learner_class` names none; None, the algorithm's."""
+        return None
+
+    @property
+    def chosen_learner_class(self) -> type[Learner] | None:
+        """The class of learners that the config names; None leaves it to the algorithm."""
+        return self.learner_class or self.get_default_learner_class()
 
     def callback_spec(self) -> CallbackSpec:
         """What was configured, checked, ready to be sent to other processes.

@@ -461,8 +461,6 @@ _MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_modul
 
 CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "get_default_rl_module_spec": _MODULE_CLASS,
-        "get_default_learner_class": LEARNER_CLASS,
         "build_learner": LEARNER_CLASS,
         "build_learner_group": LEARNER_CLASS,
         "build_env_to_module_connector": "Give `env_runners(env_to_module_connector=...)`.",
