@@ -87,6 +87,7 @@ class OldNames:
         model_configs: functions from a `model_config` to one in the keys of today, and what is
             wrong with the others.
         samples: functions from the list of episodes that a runner has played to one with old names.
+        module_paths: functions from where RLlib keeps modules in checkpoints to where they are.
     """
 
     settings: dict[str, OldName] = dataclasses.field(default_factory=dict)
@@ -113,6 +114,7 @@ class OldNames:
         dataclasses.field(default_factory=list)
     )
     samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
+    module_paths: list[Callable[[Any], Any]] = dataclasses.field(default_factory=list)
 
     def unused_setting(self, name: str) -> str:
         """The present name of a setting that nothing here reads; empty for any other name."""
@@ -122,6 +124,13 @@ class OldNames:
 
 OLD_NAMES: Final = OldNames()
 """The tables of this process."""
+
+
+def present_module_path(path: Any) -> Any:
+    """Where modules are in a checkpoint, of a path that may name RLlib's place for them."""
+    for translated in OLD_NAMES.module_paths:
+        path = translated(path)
+    return path
 
 
 def refuse_overrides(cls: type, advice: Mapping[str, str]) -> None:

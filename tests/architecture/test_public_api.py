@@ -52,7 +52,7 @@ PUBLIC_NAMES = words_of(
         PPOLearner PPOTorchLearner PPOTorchRLModule PadObservations ParallelPettingZooEnv
         ParameterNoise
         PerWorkerEpsilonGreedy PerWorkerGaussianNoise PerWorkerOrnsteinUhlenbeckNoise
-        PeriodicCheckpoint PettingZooEnv PolicySpec PrioritizedReplayBuffer
+        PeriodicCheckpoint PettingZooEnv PolicySpec PrevActionsPrevRewards PrioritizedReplayBuffer
         ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule
         RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
         RunnerFailedError RunnerLostError SACConfig SACLearner SampleBatch
@@ -75,7 +75,8 @@ OLD_PUBLIC_NAMES = words_of(
         DefaultCallbacks MultiCallbacks make_multi_callbacks
     """,
         "trainer": """
-        ALL_MODULES DEFAULT_POLICY_ID DONE ENV_RUNNER_RESULTS ENV_RUNNER_SAMPLING_TIMER
+        ALL_MODULES COMPONENT_LEARNER COMPONENT_LEARNER_GROUP COMPONENT_RL_MODULE
+        DEFAULT_POLICY_ID DONE ENV_RUNNER_RESULTS ENV_RUNNER_SAMPLING_TIMER
         EPISODE_DURATION_SEC_MEAN EPISODE_LEN_MAX EPISODE_LEN_MEAN EPISODE_LEN_MIN
         EPISODE_RETURN_MAX EPISODE_RETURN_MEAN EPISODE_RETURN_MIN EVALUATION_ITERATION_TIMER
         EVALUATION_RESULTS FAULT_TOLERANCE_STATS LAST_TARGET_UPDATE_TS LEARNER_INFO LEARNER_RESULTS
@@ -89,8 +90,9 @@ OLD_PUBLIC_NAMES = words_of(
         NUM_TRAINABLE_PARAMETERS NUM_TRAINING_STEP_CALLS_PER_ITERATION PERF
         REPLAY_BUFFER_ADD_DATA_TIMER REPLAY_BUFFER_RESULTS SYNCH_WORKER_WEIGHTS_TIMER TD_ERROR_KEY
         TIMERS TIME_TOTAL_S TRAINING_ITERATION TRAINING_ITERATION_TIMER TRAINING_STEP_TIMER Columns
-        DefaultCallbacks MultiAgentBatch MultiCallbacks RolloutWorker collect_episodes
-        make_multi_callbacks summarize_episodes
+        DefaultCallbacks GroupAgentsWrapper MultiAgentBatch MultiCallbacks RolloutWorker
+        StepFailedRecreateEnvError collect_episodes concat_samples make_multi_callbacks
+        summarize_episodes
     """,
     }
 )

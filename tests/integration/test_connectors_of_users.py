@@ -17,7 +17,9 @@ from trainer import (
     FlattenObservations,
     FrameStacking,
     MeanStdFilter,
+    PrevActionsPrevRewards,
     SingleAgentEnvRunner,
+    SingleAgentEpisode,
     SingleAgentObservationPreprocessor,
     TrainerError,
 )
@@ -185,6 +187,46 @@ def test_frames_are_stacked_from_zeros_on():
     assert (stacked[0, :2] == 0.0).all()
     for step in range(1, 8):
         assert (stacked[step, :2] == stacked[step - 1, 1:]).all()
+
+
+@pytest.mark.parametrize("actions", [gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))])
+def test_previous_actions_and_rewards_are_shown_from_zeros_on(actions):
+    piece = PrevActionsPrevRewards(n_prev_actions=2, n_prev_rewards=3, multi_agent=False)
+    piece.input_observation_space = gym.spaces.Discrete(9)
+    piece.input_action_space = actions
+    codes = np.array([[0, 1], [1, 0], [0, 1]], np.float32)
+    taken = codes if isinstance(actions, gym.spaces.Box) else [1, 0, 1]
+    episode = SingleAgentEpisode(
+        observation_space=piece.input_observation_space, action_space=actions
+    )
+    episode.add_env_reset(np.int64(0), {})
+    for step in range(4):
+        if step:
+            episode.observation_space = piece.input_observation_space
+            episode.add_env_step(np.int64(step), taken[step - 1], float(step), {})
+        assert piece(batch={}, episodes=[episode]) == {}
+        shown = episode.get_observations(-1)
+        assert shown in piece.observation_space
+        assert shown["_orig_obs"] == step
+        padded = np.concatenate([np.zeros((2, 2)), codes[:step]])
+        assert (shown["prev_n_actions"] == padded[-2:].reshape(-1)).all()
+        rewards = [0.0, 0.0, 0.0, 1.0, 2.0, 3.0][step : step + 3]
+        assert shown["prev_n_rewards"].tolist() == rewards
+
+
+def test_previous_actions_stand_in_the_episodes_of_a_runner():
+    asked = config(
+        env_to_module_connector=lambda env: [PrevActionsPrevRewards(), FlattenObservations()],
+        module_to_env_connector=None,
+    )
+    runner = SingleAgentEnvRunner(config=asked)
+    episode, *_ = runner.sample(num_episodes=1)
+    runner.stop()
+    shown, taken = episode.get_observations(), episode.get_actions()
+    assert shown.shape == (8, 4 + 2 + 1)
+    assert (shown[0, 4:] == 0.0).all()
+    assert (shown[1:, 4:6] == np.eye(2)[taken]).all()
+    assert (shown[1:, 6] == episode.get_rewards()).all()
 
 
 def test_pipelines_can_be_put_together():

@@ -8,11 +8,12 @@ import random
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from benchmarks.multi_agent_tasks import ScriptedPlayer
 from callbacks import RLlibCallback
 from trainer import (
+    GroupAgentsWrapper,
     MultiAgentEnv,
     MultiRLModuleSpec,
     ParallelPettingZooEnv,
@@ -154,6 +155,31 @@ def test_two_step_game_with_grouped_agents():
 
     register_env("grouped_two_step_game", grouped)
     assert steps_by_module(small("grouped_two_step_game")) == {"default_policy": 60}
+
+
+class GroupedInside(MultiAgentEnv):
+    """As RLlib's TwoStepGameWithGroupedAgents, which asks the env inside for spaces of groups."""
+
+    def __init__(self, config):
+        super().__init__()
+        inner = TwoStepGame(config)
+        pairs = {
+            f"{kind}_space": Tuple([getattr(inner, f"{name}_space")] * 2)
+            for kind, name in (("obs", "observation"), ("act", "action"))
+        }
+        self.env = GroupAgentsWrapper(inner, {"agents": inner.possible_agents}, *pairs.values())
+        self.observation_space = Dict({"agents": self.env.observation_space})
+        self.action_space = Dict({"agents": self.env.action_space})
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        return self.env.step(actions)
+
+
+def test_a_grouped_env_has_the_spaces_that_were_given():
+    assert steps_by_module(small(GroupedInside)) == {"default_policy": 60}
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -3,12 +3,18 @@
 Each test is the behaviour of one or more of RLlib's test functions or scripts, written anew.
 """
 
+import shutil
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from checkpoints import encode
 from tests.small_runs import small_ppo
 from trainer import (
+    COMPONENT_LEARNER,
+    COMPONENT_LEARNER_GROUP,
+    COMPONENT_RL_MODULE,
     DEFAULT_MODULE_ID,
     DEFAULT_POLICY_ID,
     ENV_RUNNER_RESULTS,
@@ -27,8 +33,11 @@ from trainer import (
     DQNConfig,
     EnvError,
     EnvRunnerGroup,
+    MultiRLModule,
+    MultiRLModuleSpec,
     PPOConfig,
     RLlibCallback,
+    RLModule,
     RLModuleSpec,
     RolloutWorker,
     SACConfig,
@@ -44,6 +53,10 @@ from trainer.testing import MultiAgentCartPole
 
 def ppo(**env_runners):
     return small_ppo(env="CartPole-v1", **{"num_envs_per_env_runner": 1, **env_runners})
+
+
+def weights(algorithm):
+    return encode(algorithm.get_weights()["default_policy"])
 
 
 # ---- names
@@ -356,6 +369,82 @@ def test_settings_of_rllib_that_are_not_offered_are_no_misspelt_ones(ask, advice
 
 def test_such_settings_may_stay_if_they_ask_for_nothing():
     ppo().env_runners(env_runner_cls=None).update_from_dict({"prelearner_class": None}).validate()
+
+
+# ---- checkpoints and learners by RLlib's names
+
+
+RLLIBS_PLACE = f"{COMPONENT_LEARNER_GROUP}/{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}"
+
+
+@pytest.mark.parametrize("place", [f"{RLLIBS_PLACE}/default_policy", ""])
+def test_a_module_is_found_where_rllib_keeps_it(place, tmp_path):
+    with small_ppo().build_algo() as algorithm:
+        algorithm.train()
+        path = algorithm.save_to_path(tmp_path / "whole")
+        expected = weights(algorithm)
+    if place:
+        assert encode(RLModule.from_checkpoint(f"{path}/{place}").get_state()) == expected
+        place = place.removesuffix("/default_policy")
+    found = MultiRLModule.from_checkpoint(tmp_path / "whole" / place)
+    assert encode(found["default_policy"].get_state()) == expected
+
+
+def test_a_module_of_several_is_found_where_rllib_keeps_it(tmp_path):
+    mapping = {"policies": {"a", "b"}, "policy_mapping_fn": lambda agent, *_, **__: "ab"[agent]}
+    asked = small_ppo(env=MultiAgentCartPole, env_config={"num_agents": 2}, **mapping)
+    with asked.build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "whole")
+        expected = algorithm.get_weights()
+    for id_ in "ab":
+        found = RLModule.from_checkpoint(f"{path}/{RLLIBS_PLACE}/{id_}")
+        assert encode(found.get_state()) == encode(expected[id_])
+
+
+@pytest.mark.parametrize("is_of_all", [False, True])
+def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_them(is_of_all, tmp_path):
+    with small_ppo(seed=1).build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "first")
+        expected = weights(algorithm)
+    loading = RLModuleSpec(load_state_path=f"{path}/{RLLIBS_PLACE}/default_policy")
+    if is_of_all:
+        loading = MultiRLModuleSpec(rl_module_specs=RLModuleSpec(), load_state_path=path)
+    with small_ppo(seed=2, rl_module_spec=loading).build_algo() as algorithm:
+        assert weights(algorithm) == expected
+        again = algorithm.save_to_path(tmp_path / "second")
+    shutil.rmtree(path)
+    with PPO.from_checkpoint(again) as algorithm:
+        assert weights(algorithm) == expected
+
+
+def test_a_catalog_is_refused_with_what_to_write():
+    with pytest.raises(ConfigError, match=r"module_class=\.\.\. names a network"):
+        RLModuleSpec(catalog_class=dict)
+
+
+@pytest.mark.parametrize("num_env_runners", [0, 1])
+def test_learners_counters_and_spaces_are_found_by_rllibs_names(num_env_runners):
+    asked = ppo(num_env_runners=num_env_runners).evaluation(evaluation_interval=1)
+    with asked.build_algo() as algorithm:
+        assert set(algorithm._counters.values()) == {0}
+        algorithm.train()
+        assert set(algorithm._counters.values()) == {60}
+        learners = algorithm.learner_group
+        assert learners._learner is algorithm.learner
+        answers = learners.foreach_learner(lambda learner, plus: (learner, plus), plus=1)
+        assert answers == [(algorithm.learner, 1)]
+        zeros = {
+            name: np.zeros_like(value)
+            for name, value in learners.get_weights()["default_policy"].items()
+        }
+        learners.set_weights({"default_policy": zeros})
+        assert weights(algorithm) == encode(zeros)
+        spaces = algorithm.env_runner_group.get_spaces()
+        assert spaces[DEFAULT_MODULE_ID] == spaces["__env_single__"]
+        assert spaces["__env__"][0].shape == (1, 4)
+        if num_env_runners == 0:
+            assert algorithm.eval_env_runner is algorithm.eval_env_runner_group.local_env_runner
+            assert algorithm.eval_env_runner is not None
 
 
 def test_the_official_curriculum_example_is_told_what_to_do_instead():

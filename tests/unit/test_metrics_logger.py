@@ -165,10 +165,24 @@ def test_impossible_options_are_refused(options, text):
     assert "x" not in logger
 
 
-@pytest.mark.parametrize("key", [(), ("a", 1.5), 3.5, ["a"], None])
+@pytest.mark.parametrize("key", [(), ("a", 1.5), 3.5, [], ["a", []], {"a": 1}, None])
 def test_a_key_is_a_string_or_a_tuple_of_strings(key):
     with pytest.raises(MetricsError, match="is no key"):
         MetricsLogger().log_value(key, 1.0)
+
+
+def test_a_list_of_parts_is_the_same_key():
+    logger = MetricsLogger()
+    logger.log_value(["car", "speed"], 1.0)
+    logger.log_value(["car", "speed"], 2.0)
+    logger.log_value("car/speed", 6.0)
+    with logger.log_time(["car", "time"]):
+        pass
+    assert ["car", "time"] in logger
+    logger.set_value(["car", "wheels"], 4.0)
+    assert logger.peek(["car", "speed"]) == logger.peek(("car", "speed")) == 3.0
+    assert logger.peek("car/wheels") == 4.0
+    assert logger.reduce(["car"])["wheels"] == 4.0
 
 
 def test_other_options_later_warn_once_and_change_nothing(caplog):

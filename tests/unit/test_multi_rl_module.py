@@ -19,6 +19,7 @@ from trainer import (
     RandomRLModule,
     RLModule,
     RLModuleSpec,
+    UnknownModuleError,
 )
 from trainer.modules import check_module_ids
 from trainer.seeding import weights_rng
@@ -244,6 +245,20 @@ def test_modules_start_with_the_states_of_a_checkpoint(tmp_path):
     built = loading.build(root_seed=0)
     assert as_bytes(built["a"]) == as_bytes(two(root_seed=9)["a"])
     assert as_bytes(built["b"]) == as_bytes(two(root_seed=0)["b"])
+
+
+def test_states_to_start_with_that_are_missing_are_told(tmp_path):
+    path = MultiRLModule({"a": two()["a"]}).save_to_path(tmp_path / "modules")
+    loading = MultiRLModuleSpec(rl_module_specs={"x": spec()}, load_state_path=path)
+    with pytest.raises(UnknownModuleError, match=r"holds the modules \['a'\], and none called 'x'"):
+        loading.build()
+
+
+def test_modules_are_made_from_specs_or_from_one_module():
+    made = MultiRLModule(rl_module_specs={"a": spec(), "b": spec(spaces.Discrete(3))})
+    assert as_bytes(made) == as_bytes(two())
+    only = made["a"].as_multi_rl_module()
+    assert {**only} == {"default_policy": made["a"]}
 
 
 # ---- policies

@@ -59,6 +59,7 @@ from trainer.metrics import EpisodeStatistics, MetricsLogger
 from trainer.metrics.logger import EPISODES_STATE, LOGGER_STATE
 from trainer.modules.by_module import without_only_id
 from trainer.modules.model_config import DefaultModelConfig
+from trainer.modules.multi_rl_module import without_loading
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 from trainer_toolkit.checks import SEED, TEXT, anything, dict_of, fields, list_of
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
@@ -666,6 +667,8 @@ def config_from_state(
     restored = config_class.from_state(state, code=code, changes=settings, allow_code=allow_code)
     if restored.seed is None:
         restored.seed = state["root_seed"]
+    # The weights come with the state, and what the run once began with may be gone.
+    restored.rl_module_spec = without_loading(restored.rl_module_spec)
     return restored
 
 

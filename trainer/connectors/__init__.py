@@ -36,5 +36,5 @@ from trainer.connectors.pieces import (
     MeanStdFilter,
     SingleAgentObservationPreprocessor,
 )
-from trainer.connectors.previous_steps import PreviousSteps
+from trainer.connectors.previous_steps import PrevActionsPrevRewards, PreviousSteps
 from trainer.connectors.sample_batch import SampleBatch

@@ -48,7 +48,8 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
 
     Attributes:
         possible_agents: the ids of all agents that can ever appear, texts or ints; fixed.
-        agents: who runs now; for the env's own use.
+        agents: who runs now; for the env's own use. `()` where `super().__init__()` was called and
+            the env says nothing.
         observation_spaces: {agent: space}.
         action_spaces: {agent: space}.
     """
@@ -57,6 +58,11 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
     agents: Sequence[AgentId]
     observation_spaces: Mapping[AgentId, gymnasium.Space[Any]]
     action_spaces: Mapping[AgentId, gymnasium.Space[Any]]
+
+    def __init__(self) -> None:
+        """A subclass need not call it."""
+        if not hasattr(self, "agents"):
+            self.agents = ()
 
     if TYPE_CHECKING:
 
@@ -71,7 +77,7 @@ class MultiAgentEnv(gymnasium.Env[Any, Any]):
     def num_agents(self) -> int:
         """How many agents run now, as far as the env says; else how many are possible."""
         agents = getattr(self, "agents", None)
-        return len(self.possible_agents if agents is None else agents)
+        return len(self.possible_agents if agents in (None, ()) else agents)
 
     @property
     def max_num_agents(self) -> int:
@@ -320,6 +326,7 @@ class GroupedAgents(MultiAgentWrapper):
 
     Attributes:
         groups: {id of a group: its members in order}.
+        observation_space, action_space: of every group, as far as they were given.
     """
 
     env_state_attributes = ("_ended",)
@@ -348,6 +355,8 @@ class GroupedAgents(MultiAgentWrapper):
                 made = gymnasium.spaces.Tuple([inside[member] for member in members])
                 spaces[group] = made if given is None else given
             setattr(self, own, spaces)
+            if given is not None:
+                setattr(self, own.removesuffix("s"), given)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -176,6 +176,7 @@ class Learner(Checkpointable):
         self._module_spec = module_spec
         self._position = position
         self.module = module_spec.build(seeding.weights_rng(root_seed, of=position))
+        module_spec.load_state(self.module)
         self.settings = settings
         self.num_updates = 0
         self.root_seed = root_seed

@@ -399,7 +399,7 @@ class MetricsLogger(Checkpointable):
         """Adds one value; the class explains the options.
 
         Args:
-            key: a slash path, or a tuple of its parts.
+            key: a slash path, or a tuple or list of its parts.
             value: a number; with `reduce=None` also an array or list of numbers.
             reduce: "mean", "sum", "min", "max" or None.
             window: how many of the last values count.
@@ -424,9 +424,9 @@ class MetricsLogger(Checkpointable):
         )
         try:
             statistic = self._by_key.get(key)
-        except TypeError:  # a list, say: no key at all
-            path_of(key)
-            raise
+        except TypeError:  # a list, or no key at all
+            key = path_of(key)
+            statistic = self._by_key.get(key)
         if statistic is None:
             self._log_all([(key, value)], given)
             return
@@ -478,6 +478,7 @@ class MetricsLogger(Checkpointable):
                 states.
         """
         given = _given("log_time()", {"min_max": False, **options})
+        key = tuple(key) if isinstance(key, list) else key
 
         def report(seconds: float) -> None:
             statistic = self._by_key.get(key)

@@ -22,23 +22,23 @@ _LOGGER: Final = logging.getLogger(__name__)
 #
 # Metric keys as paths, and nested dicts addressed by them. Pure functions.
 
-Key = str | tuple[str | int, ...]
-"""A metric's name: a slash path such as "car/speed", or a tuple of parts for nested dicts."""
+Key = str | tuple[str | int, ...] | list[str | int]
+"""A metric's name: a slash path such as "car/speed", or its parts in a tuple or list."""
 
 Path = tuple[str | int, ...]
 """A key as a tuple of parts without slashes."""
 
 
 def path_of(key: Any) -> Path:
-    """The path that a key means: "a/b", ("a", "b") and ("a/b",) are the same.
+    """The path that a key means: "a/b", ("a", "b"), ["a", "b"] and ("a/b",) are the same.
 
-    One meaning for all, because results are read and written by slash paths, in which the three
-    could not be told apart.
+    One meaning for all, because results are read and written by slash paths, in which they could
+    not be told apart.
 
     Raises:
         MetricsError: it is neither a string nor a tuple of strings and ints, or a part is empty.
     """
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = key if isinstance(key, tuple | list) else (key,)
     path: list[str | int] = []
     for part in parts:
         if isinstance(part, str):

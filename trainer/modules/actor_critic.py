@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, cast
 
 import gymnasium as gym
 import numpy as np
 
+from checkpoints import PathLike
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError
 from trainer.modules.feature_noise import NOISE_LOADINGS, FeatureNoise
@@ -38,6 +39,7 @@ from trainer.nn import (
 )
 from trainer.nn.initializers import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN
 from trainer.nn.layers import ForwardPass, are_large, run_side_by_side
+from trainer.old_names import present_module_path
 from trainer.runtime.threads import single_threaded_blas
 from trainer.spaces import ACTION_MASK_KEY
 from trainer.types import Array
@@ -328,6 +330,7 @@ class RLModuleSpec:
         inference_only: leave out what only learning needs.
         action_mask_key: what a Dict observation calls its action mask, if it has one; None is
             filled in by the algorithm.
+        load_state_path: a checkpoint of a module, whose weights the learner's module begins with.
     """
 
     module_class: type[RLModule] | None = None
@@ -336,13 +339,25 @@ class RLModuleSpec:
     model_config: Mapping[str, Any] | DefaultModelConfig | None = field(default_factory=dict)
     inference_only: bool = False
     action_mask_key: str | None = None
+    load_state_path: PathLike | None = None
+    catalog_class: InitVar[None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, catalog_class: object) -> None:
         """Checks the kind of the model's settings, which are read long after they were given.
+
+        Args:
+            catalog_class: what RLlib puts networks together with; there is none here.
 
         Raises:
             ArgumentError: they are neither a dict nor a `DefaultModelConfig`.
+            ConfigError: a catalog was given.
         """
+        if catalog_class is not None:
+            raise ConfigError(
+                f"RLModuleSpec(catalog_class={catalog_class!r:.80}): there are no catalogs here. "
+                "Leave it out: `model_config` says what the ready-made networks are put together "
+                "from, and module_class=... names a network of your own."
+            )
         check = optional(either(mapping(), instance(DefaultModelConfig, "a DefaultModelConfig")))
         if not check.accepts(self.model_config):
             raise argument_error(
@@ -360,6 +375,16 @@ class RLModuleSpec:
             inference_only=module.inference_only,
             action_mask_key=module.action_mask_key,
         )
+
+    def load_state(self, module: RLModule) -> None:
+        """Gives a module built from this spec the weights at `load_state_path`, if there is one.
+
+        Raises:
+            CheckpointError: they cannot be read.
+            ModuleError: they are of another network.
+        """
+        if self.load_state_path is not None:
+            module.restore_from_path(present_module_path(self.load_state_path))
 
     def build(
         self,

@@ -6,6 +6,7 @@ the mapping's business; adding and removing modules that of the algorithm.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,7 @@ from trainer.modules.actor_critic import RLModuleSpec
 from trainer.modules.by_module import check_module_ids, module_position, why_no_module_id
 from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
+from trainer.old_names import present_module_path
 from trainer.seeding import weights_rng
 from trainer.types import DEFAULT_MODULE_ID, ModuleId, State
 from trainer_toolkit.arguments import takes
@@ -42,13 +44,29 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
     Its state holds the state of each module under its id.
     """
 
-    def __init__(self, modules: Mapping[ModuleId, RLModule]) -> None:
+    def __init__(
+        self,
+        modules: Mapping[ModuleId, RLModule] | None = None,
+        *,
+        rl_module_specs: Mapping[ModuleId, RLModuleSpec] | None = None,
+        **of_all: Any,
+    ) -> None:
         """Puts modules under one roof; they stay the same objects.
+
+        Args:
+            modules: the modules by id.
+            rl_module_specs: instead of them, what to build them from, with the first weights of the
+                root seed 0.
+            of_all: beside specs, further arguments of `MultiRLModuleSpec`: `model_config=...`.
 
         Raises:
             ConfigError: an id cannot be one.
             ModuleError: one of them is no module, or there are none.
         """
+        if modules is None and rl_module_specs is not None:
+            spec = MultiRLModuleSpec(rl_module_specs=rl_module_specs, **of_all)
+            modules = spec.build(root_seed=0)
+        modules = {} if modules is None else modules
         check_module_ids(modules.keys())
         others = {name: each for name, each in modules.items() if not isinstance(each, RLModule)}
         if others or not modules:
@@ -153,34 +171,50 @@ class MultiRLModule(Mapping[ModuleId, RLModule], Checkpointable):
             CheckpointMismatchError: there are no modules, or one is of an unknown class.
             CheckpointError: see `restore_from_path`.
         """
-        checkpoint, root = checkpoint_and_root(path, None)
-        prefix = f"{root}/" if root else ""
-        names = [
-            name.removeprefix(prefix).split("/")
-            for name in read_manifest(checkpoint).components
-            if name.startswith(prefix)
-        ]
-        if any(parts[0] == _LEARNER and len(parts) > 1 for parts in names):  # a whole algorithm
-            return cls.from_checkpoint(Path(path) / _LEARNER, filesystem, **kwargs)
-        # In an algorithm's checkpoint, beside each module there is its optimiser.
-        own_folders = {parts[0] for parts in names if parts[1:] == [_RL_MODULE]}
-        if [_RL_MODULE] in names:  # of a run with one module
-            return cls({DEFAULT_MODULE_ID: _restored(Path(path) / _RL_MODULE, filesystem, kwargs)})
-        found = own_folders or {parts[0] for parts in names if parts != [CONSTRUCTORS]}
-        ids = sorted(name for name in found if why_no_module_id(name) is None)
-        if not ids:
-            components = ["/".join(parts) for parts in names]
-            raise CheckpointMismatchError(
-                f"There are no modules in {path}; its components are {components!r:.300}. Give "
-                "the path that MultiRLModule.save_to_path() returned, or "
-                "`<checkpoint of an algorithm>/learner`."
-            )
-        modules = {}
-        for module_id in ids:
-            inside = Path(path) / module_id
-            where = inside / _RL_MODULE if own_folders else inside
-            modules[module_id] = _restored(where, filesystem, kwargs)
-        return cls(modules)
+        modules = _module_paths(path)
+        return cls({name: _restored(each, filesystem, kwargs) for name, each in modules.items()})
+
+
+def _module_paths(path: PathLike) -> dict[ModuleId, Path]:
+    """Where each module is in a checkpoint.
+
+    Raises:
+        CheckpointMismatchError: there are none.
+    """
+    path = Path(present_module_path(path))
+    checkpoint, root = checkpoint_and_root(path, None)
+    prefix = f"{root}/" if root else ""
+    names = [
+        name.removeprefix(prefix).split("/")
+        for name in read_manifest(checkpoint).components
+        if name.startswith(prefix)
+    ]
+    if any(parts[0] == _LEARNER and len(parts) > 1 for parts in names):  # a whole algorithm
+        return _module_paths(path / _LEARNER)
+    # In an algorithm's checkpoint, beside each module there is its optimiser.
+    own_folders = {parts[0] for parts in names if parts[1:] == [_RL_MODULE]}
+    if [_RL_MODULE] in names:  # of a run with one module
+        return {DEFAULT_MODULE_ID: path / _RL_MODULE}
+    found = own_folders or {parts[0] for parts in names if parts != [CONSTRUCTORS]}
+    ids = sorted(name for name in found if why_no_module_id(name) is None)
+    if not ids:
+        components = ["/".join(parts) for parts in names]
+        raise CheckpointMismatchError(
+            f"There are no modules in {path}; its components are {components!r:.300}. Give "
+            "the path that MultiRLModule.save_to_path() returned, or "
+            "`<checkpoint of an algorithm>/learner`."
+        )
+    return {id_: path / id_ / _RL_MODULE if own_folders else path / id_ for id_ in ids}
+
+
+def _module_path(path: PathLike, module_id: ModuleId) -> Path:
+    paths = _module_paths(path)
+    if module_id not in paths:
+        raise UnknownModuleError(
+            f"load_state_path={str(path)!r} holds the modules {list(paths)}, and none called "
+            f"{module_id!r}. Name those to load: modules_to_load=[...]."
+        )
+    return paths[module_id]
 
 
 def _restored(path: Path, filesystem: object, kwargs: Mapping[str, Any]) -> RLModule:
@@ -328,7 +362,8 @@ class MultiRLModuleSpec:
         """The spec of one module, with what is said here for all of them.
 
         Raises:
-            UnknownModuleError: there is none of that id.
+            UnknownModuleError: there is none of that id, or none among the states to start with.
+            CheckpointError: the states to start with cannot be read.
         """
         spec = self._known(module_id)
         given: dict[str, Any] = {}
@@ -340,6 +375,9 @@ class MultiRLModuleSpec:
             given["model_config"] = self.model_config
         if self.inference_only is not None:
             given["inference_only"] = self.inference_only
+        wanted = self.modules_to_load is None or module_id in self.modules_to_load
+        if self.load_state_path is not None and wanted and spec.load_state_path is None:
+            given["load_state_path"] = _module_path(self.load_state_path, module_id)
         return replace(spec, **given)
 
     @overload
@@ -371,10 +409,7 @@ class MultiRLModuleSpec:
         position = module_position(module_id)
         rng = None if root_seed is None else weights_rng(root_seed, of=position)
         module = spec.build(rng)
-        wanted = self.modules_to_load is None or module_id in self.modules_to_load
-        if self.load_state_path is not None and wanted:
-            loaded = MultiRLModule.from_checkpoint(self.load_state_path)
-            module.set_state(loaded[module_id].get_state())
+        spec.load_state(module)
         return module
 
     def _by_id(self, method: str) -> dict[ModuleId, RLModuleSpec]:
@@ -397,6 +432,22 @@ class MultiRLModuleSpec:
                 f"There are {known}. Give one of these ids."
             )
         return spec
+
+
+def without_loading(spec: Any) -> Any:
+    """The same spec, or specs, without states to start with; anything else as it is."""
+    if isinstance(spec, RLModuleSpec):
+        return replace(spec, load_state_path=None)
+    if not isinstance(spec, MultiRLModuleSpec):
+        return spec
+    made = copy.copy(spec)
+    made.load_state_path = None
+    if isinstance(spec.rl_module_specs, RLModuleSpec):
+        made.rl_module_specs = without_loading(spec.rl_module_specs)
+    else:
+        own = spec.rl_module_specs.items()
+        made.rl_module_specs = {id_: without_loading(each) for id_, each in own}
+    return made
 
 
 _RANDOM: Final = "random"

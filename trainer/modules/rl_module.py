@@ -24,6 +24,7 @@ from trainer.modules.spaces import (
     observation_size,
 )
 from trainer.nn import ActionDistribution, Parameters
+from trainer.old_names import present_module_path
 from trainer.spaces import ACTION_MASK_KEY, split_observation
 from trainer.types import Array, ModuleId, State
 from trainer_toolkit.arguments import argument_error, takes
@@ -650,6 +651,7 @@ class RLModule(Checkpointable, ABC):
             CheckpointMismatchError: the path leads to no module, or to one of an unknown class.
             CheckpointError: see `restore_from_path`.
         """
+        path = present_module_path(path)
         record = read_constructor(*checkpoint_and_root(path, None))
         chosen: type[Any] = cls
         if inspect.isabstract(cls):

@@ -34,15 +34,18 @@ from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.metrics import *
 from trainer.rllib_names.multi_agent import (
+    GroupAgentsWrapper,
     MultiAgentBatch,
     MultiAgentEnvNames,
     MultiAgentEpisodeNames,
+    concat_samples,
 )
 from trainer.rllib_names.runners import (
     EnvRunnerGroupNames,
     EnvRunnerNames,
     RolloutWorker,
     SampledEpisodes,
+    StepFailedRecreateEnvError,
     VectorEnvNames,
     collect_episodes,
     summarize_episodes,
@@ -51,6 +54,9 @@ from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [
     "ALL_MODULES",
+    "COMPONENT_LEARNER",
+    "COMPONENT_LEARNER_GROUP",
+    "COMPONENT_RL_MODULE",
     "DEFAULT_POLICY_ID",
     "DONE",
     "ENV_RUNNER_RESULTS",
@@ -102,10 +108,13 @@ __all__ = [
     "TRAINING_STEP_TIMER",
     "Columns",
     "DefaultCallbacks",
+    "GroupAgentsWrapper",
     "MultiAgentBatch",
     "MultiCallbacks",
     "RolloutWorker",
+    "StepFailedRecreateEnvError",
     "collect_episodes",
+    "concat_samples",
     "make_multi_callbacks",
     "summarize_episodes",
 ]
@@ -148,6 +157,7 @@ def _fill_tables() -> None:
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)
+    tables.module_paths.append(modules.present_path)
     tables.reductions.update(metrics.NEWER_REDUCTIONS)
     for key in metrics.OLD_KEYS:
         tables.result_keys[key] = functools.partial(metrics.old_value, key=key)

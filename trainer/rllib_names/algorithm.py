@@ -91,8 +91,49 @@ def _replaced(group: Any, argument: str) -> list[int]:
     return indices
 
 
+class LearnersByModule:
+    """The learners of an algorithm as RLlib's `algo.learner_group`: a learner has one module here.
+
+    Attributes:
+        is_local: learning runs in the main process.
+    """
+
+    is_local = True
+
+    def __init__(self, algorithm: Any) -> None:
+        self._algorithm = algorithm
+
+    @property
+    def _learner(self) -> Any:
+        """The learner of an algorithm with one module; a ModuleError if there are several."""
+        return self._algorithm.learner
+
+    def foreach_learner(self, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
+        """Calls `func(learner, **kwargs)` for the learner of each module, in the order of ids."""
+        given = {name: value for name, value in kwargs.items() if name not in _OF_REMOTE_CALLS}
+        return [func(learner, **given) for learner in self._algorithm.learners.values()]
+
+    def get_weights(self, module_ids: Any = None) -> Any:
+        """See `Algorithm.get_weights`."""
+        return self._algorithm.get_weights(module_ids)
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """See `Algorithm.set_weights`."""
+        self._algorithm.set_weights(weights)
+
+
+_OF_REMOTE_CALLS: Final = frozenset(
+    {"healthy_only", "remote_actor_ids", "timeout_seconds", "return_obj_refs", "mark_healthy"}
+)
+"""Arguments of RLlib's `foreach_learner` that say how learners in processes are asked."""
+
+
 class _Algorithm(Protocol):
     # Properties, because type checkers compare writable members and signatures exactly.
+    @property
+    def counters(self) -> Any: ...
+    @property
+    def eval_env_runner_group(self) -> Any: ...
     @property
     def env_runner_group(self) -> Any: ...
     @property
@@ -118,6 +159,28 @@ class AlgorithmNames:
 
     workers = renamed("env_runner_group")
     evaluation_workers = renamed("eval_env_runner_group")
+
+    @property
+    def learner_group(self: _Algorithm) -> LearnersByModule:
+        """RLlib's way to the learners; see `learner` and `learners`."""
+        return LearnersByModule(self)
+
+    @property
+    def eval_env_runner(self: _Algorithm) -> Any:
+        """The evaluation runner of the main process; None if there is none."""
+        group = self.eval_env_runner_group
+        return None if group is None else group.local_env_runner
+
+    @property
+    def _counters(self: _Algorithm) -> dict[str, int]:
+        """Steps sampled and learnt from over the whole run; changing the dict changes nothing."""
+        played, trained = self.counters.played, self.counters.trained
+        return {
+            "num_env_steps_sampled": played.num_env_steps,
+            "num_agent_steps_sampled": sum(played.num_agent_steps.values()),
+            "num_env_steps_trained": trained.num_env_steps,
+            "num_agent_steps_trained": trained.num_agent_steps or trained.num_env_steps,
+        }
 
     def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""

@@ -286,6 +286,12 @@ TD_ERROR_KEY: Final = "td_error"
 LAST_TARGET_UPDATE_TS: Final = "last_target_update_ts"
 NUM_TARGET_UPDATES: Final = "num_target_updates"
 
+# ---- where modules are in RLlib's checkpoints; paths put together from these are understood
+
+COMPONENT_LEARNER_GROUP: Final = "learner_group"
+COMPONENT_LEARNER: Final = "learner"
+COMPONENT_RL_MODULE: Final = "rl_module"
+
 # ---- timers
 
 TRAINING_ITERATION_TIMER: Final = "training_iteration"

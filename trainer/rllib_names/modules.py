@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from checkpoints import CheckpointError, PathLike
+from checkpoints.components import checkpoint_and_component, has_component
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
@@ -29,9 +31,9 @@ from trainer.episodes.episode_columns import (
     OBS,
 )
 from trainer.errors import ModuleError
-from trainer.modules import RLModule
+from trainer.modules import MultiRLModule, RLModule
 from trainer.seeding import NOISE_DRAWS, Role, position_rng
-from trainer.types import Array
+from trainer.types import DEFAULT_MODULE_ID, Array
 from trainer_toolkit.arguments import argument_error, require_keys, takes
 from trainer_toolkit.checks import numeric
 
@@ -58,6 +60,11 @@ class PolicyNames:
     _num_policy_draws = 0
     _has_probabilities = True
     model = _Itself()
+
+    def as_multi_rl_module(self) -> MultiRLModule:
+        """A `MultiRLModule` whose only module is this one, as "default_policy"."""
+        return MultiRLModule({DEFAULT_MODULE_ID: _module(self)})
+
     framework = "numpy"
 
     @functools.cached_property
@@ -197,6 +204,31 @@ def _rows(module: RLModule, obs_batch: Any) -> Array:
 def _module(names: Any) -> RLModule:
     module: RLModule = names
     return module
+
+
+# ---- where modules are in checkpoints
+
+_OLD_PLACE: Final = "learner_group/learner/rl_module"
+
+
+def present_path(path: PathLike) -> PathLike:
+    """Where the modules are that a path names as RLlib does; any other path as it is.
+
+    RLlib keeps those of an algorithm at `learner_group/learner/rl_module/MODULE_ID`.
+    """
+    try:
+        checkpoint, inside = checkpoint_and_component(path)
+    except CheckpointError:
+        return path
+    if inside is None or not inside.startswith(_OLD_PLACE):
+        return path
+    module_id = inside.removeprefix(_OLD_PLACE).removeprefix("/")
+    if not module_id:
+        return checkpoint / "learner"
+    of_several = f"learner/{module_id}/rl_module"
+    return checkpoint / (
+        of_several if has_component(checkpoint, of_several) else "learner/rl_module"
+    )
 
 
 # ---- keys of model configs

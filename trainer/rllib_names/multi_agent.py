@@ -7,13 +7,14 @@ For code written for RLlib's old API stack, whose callbacks read `episode.agent_
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer.agent_ids import COMMON_INFOS, canonical_order, listed
 from trainer.connectors import SampleBatch
+from trainer.envs.multi_agent_env import GroupedAgents
 from trainer.episodes import nested
 from trainer.episodes.agent_columns import AgentColumns, ColumnName
 from trainer.episodes.agent_ledger import AgentLedger
@@ -145,6 +146,31 @@ class MultiAgentBatch:
             }
             parts.append(MultiAgentBatch(batches, min(k, first + self.count - start)))
         return parts
+
+
+def concat_samples(samples: Iterable[Any]) -> Any:
+    """The rows of several batches one after another: `SampleBatch`es, or some of several modules.
+
+    Raises:
+        EpisodeError: batches of one module do not have the same columns.
+    """
+    batches = list(samples)
+    if any(isinstance(batch, MultiAgentBatch) for batch in batches):
+        return MultiAgentBatch.concat_samples(batches)
+    return SampleBatch.concat_samples(batches)
+
+
+class GroupAgentsWrapper(GroupedAgents):
+    """RLlib's name of what `env.with_agent_groups(groups, obs_space, act_space)` makes."""
+
+    def __init__(
+        self,
+        env: Any,
+        groups: Mapping[AgentId, Sequence[AgentId]],
+        obs_space: Any = None,
+        act_space: Any = None,
+    ) -> None:
+        super().__init__(env, groups, obs_space=obs_space, act_space=act_space)
 
 
 def _rows(column: Any, rows: Any) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
+from gymnasium.spaces import Dict
+
 from trainer.connectors import SampleBatch
 from trainer.env_runners import SingleAgentEnvRunner
+from trainer.envs.multi_agent_env import EnvAgents
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import INFOS, NEW_OBS
 from trainer.errors import ConfigError
@@ -49,6 +52,25 @@ class EnvRunnerNames:
     def policy_map(self: _EnvRunner) -> dict[str, Any]:
         """The modules by id."""
         return dict(self.modules)
+
+    def get_spaces(self: _EnvRunner) -> dict[str, tuple[Any, Any]]:
+        """The spaces of observations and actions: of the sub-envs, and by module id.
+
+        Under "__env__" stand those of all sub-envs together, under "__env_single__" those of one.
+        With several agents both are Dicts by agent of one sub-env.
+        """
+        env = self.env
+        if hasattr(env, "single_observation_space"):
+            whole = env.observation_space, env.action_space
+            single = env.single_observation_space, env.single_action_space
+        else:
+            agents: Any = EnvAgents.of(env.envs[0], name=type(env.envs[0].unwrapped).__name__)
+            single = Dict(dict(agents.observation_spaces)), Dict(dict(agents.action_spaces))
+            whole = single
+        spaces = {"__env__": whole, "__env_single__": single}
+        for id_, module in self.modules.items():
+            spaces[id_] = module.observation_space, module.action_space
+        return spaces
 
     def get_policy(self: _EnvRunner, policy_id: str | None = None) -> Any:
         """A module, by default the only one; None for an id that does not exist."""
@@ -133,6 +155,10 @@ def _refuse_change(method: str, instead: str) -> NoReturn:
         f"env_runner.{method}() was called: what is changed in one runner would be lost when its "
         f"process is replaced, and a checkpoint would not know it. Call algorithm.{instead}."
     )
+
+
+class StepFailedRecreateEnvError(Exception):
+    """What an env of RLlib's may raise so that it is made again: here any other error does that."""
 
 
 class RolloutWorker(SingleAgentEnvRunner):
@@ -229,6 +255,11 @@ class EnvRunnerGroupNames:
         """The same for the modules that `policies_to_train` of the settings names."""
         answers = self.foreach_env_runner(_OfModules(func, kwargs, trained_only=True))
         return [result for answer in answers for result in answer]
+
+    def get_spaces(self: _EnvRunnerGroup) -> dict[str, tuple[Any, Any]]:
+        """The spaces that the runners work with: see `EnvRunner`."""
+        spaces: dict[str, tuple[Any, Any]] = self.foreach_env_runner("get_spaces")[0]
+        return spaces
 
     def local_worker(self: _EnvRunnerGroup) -> Any:
         """Older name of `local_env_runner`."""
