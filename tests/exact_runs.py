@@ -21,6 +21,7 @@ from tests.small_runs import small_ppo
 from trainer import (
     ConnectorV2,
     FlattenObservations,
+    MultiAgentObservationPreprocessor,
     SingleAgentObservationPreprocessor,
     compute_advantages,
 )
@@ -253,6 +254,26 @@ class Counted(SingleAgentObservationPreprocessor):
         self.seen = state["seen"]
 
 
+class Together(MultiAgentObservationPreprocessor):
+    """Shows each agent the mean of all, and how many steps there were over all episodes."""
+
+    def __init__(self, *arguments, **more):
+        super().__init__(*arguments, **more)
+        self.steps = 0
+
+    def preprocess(self, observations, episode):
+        del episode
+        self.steps += 1
+        mean = sum(observations[agent] for agent in sorted(observations, key=str)) / 9
+        return {agent: one - mean - self.steps % 5 for agent, one in observations.items()}
+
+    def get_state(self, *_, **__):
+        return {"steps": self.steps}
+
+    def set_state(self, state):
+        self.steps = state["steps"]
+
+
 class Turned(ConnectorV2):
     """Gives the env another action than the module chose."""
 
@@ -264,7 +285,8 @@ class Turned(ConnectorV2):
 def counting(*arguments, **env_config):
     """Several agents with pieces."""
     return agents.gaps(*arguments, **env_config).env_runners(
-        env_to_module_connector=lambda *_: Counted(), module_to_env_connector=lambda *_: Turned()
+        env_to_module_connector=lambda *_: [Together(), Counted()],
+        module_to_env_connector=lambda *_: Turned(),
     )
 
 

@@ -47,7 +47,8 @@ PUBLIC_NAMES = words_of(
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
         FrozenConfigError GaussianNoise JSONLinesLogger MLflowLogger Matchups
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
-        MultiAgentEnvRunner MultiAgentEpisode MultiRLModule MultiRLModuleSpec
+        MultiAgentEnvRunner MultiAgentEpisode MultiAgentObservationPreprocessor MultiRLModule
+        MultiRLModuleSpec
         NonFiniteError NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PGLearner PPOConfig
         PPOLearner PPOTorchLearner PPOTorchRLModule PadObservations ParallelPettingZooEnv
         ParameterNoise

@@ -2,15 +2,19 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from tests.exact_runs import counting
 from tests.multi_agent_runs import gaps, outcome
+from tests.small_runs import small_ppo
 from trainer import (
     ConnectorV2,
     FlattenObservations,
     MultiAgentEnvRunner,
+    MultiAgentObservationPreprocessor,
+    TrainerError,
 )
-from trainer.connectors.pieces import FrameStacking, MeanStdFilter
+from trainer.connectors import FrameStacking, MeanStdFilter
 from trainer.errors import ConfigError
 
 
@@ -34,6 +38,57 @@ def test_each_agent_has_pieces_that_see_its_own_episode():
             np.testing.assert_allclose(observations[1:, 4], rewards, rtol=1e-6)
             np.testing.assert_array_equal(observations[:, 5], seen[agent] + rows + 1)
             seen[agent] += len(rows)
+
+
+class Others(MultiAgentObservationPreprocessor):
+    """Shows each agent the sum of what the others see, in front of its own."""
+
+    def recompute_output_observation_space(self, observations, actions):
+        assert actions["a"] == spaces.Discrete(3)
+        return spaces.Dict({agent: spaces.Box(-9, 9, (4,), np.float32) for agent in observations})
+
+    def preprocess(self, observations, episode):
+        assert episode is None
+        return {
+            agent: np.append(sum(o.sum() for a, o in observations.items() if a != agent), own)
+            for agent, own in observations.items()
+        }
+
+
+class Losing(Others):
+    def preprocess(self, observations, episode):
+        return {}
+
+
+def test_one_piece_sees_all_agents_of_a_step():
+    asked = gaps(0, 1).env_runners(
+        env_to_module_connector=lambda *_: [Others(), FrameStacking(num_frames=2)]
+    )
+    runner = MultiAgentEnvRunner(config=asked)
+    (episode,) = runner.sample(num_episodes=1)
+    assert runner.agents.observation_spaces["late"].shape == (8,)
+    runner.stop()
+    first = episode.get_observations(0)
+    for agent, other in (("a", 3), (3, "a")):
+        assert np.isclose(first[agent][4], first[other][5:].sum())
+    assert (first["a"][:4] == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda *_: [FlattenObservations(), Others()], "Put it first"),
+        (lambda *_: Losing(), r"given the observations of \['a', 3\] and returned \{\}"),
+    ],
+)
+def test_a_piece_of_all_agents_that_does_not_fit_is_told(made, told):
+    with pytest.raises(TrainerError, match=told):
+        gaps(0, 1).env_runners(env_to_module_connector=made).build_algo().train()
+
+
+def test_a_piece_of_all_agents_needs_several():
+    with pytest.raises(ConfigError, match="needs an env of several agents"):
+        small_ppo(env_to_module_connector=lambda *_: Others()).build_algo()
 
 
 def test_the_env_gets_the_changed_actions():

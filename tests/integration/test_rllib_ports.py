@@ -46,7 +46,7 @@ from trainer import (
     UnknownSettingError,
     get_trainable_cls,
 )
-from trainer.modules import ActorCriticModule
+from trainer.modules import ActorCriticModule, QModule
 from trainer.rllib_names import metrics as constants
 from trainer.testing import MultiAgentCartPole
 
@@ -415,6 +415,17 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_them(is_of
     shutil.rmtree(path)
     with PPO.from_checkpoint(again) as algorithm:
         assert weights(algorithm) == expected
+
+
+def test_the_spec_of_the_ready_made_network_builds_what_an_algorithm_learns():
+    spec = ppo().get_default_rl_module_spec()
+    assert spec.module_class is ActorCriticModule
+    weights_of = []
+    for rl_module_spec in (spec, None):
+        with ppo(rl_module_spec=rl_module_spec).build_algo() as algorithm:
+            weights_of.append(weights(algorithm))
+    assert weights_of[0] == weights_of[1]
+    assert DQNConfig().get_default_rl_module_spec().module_class is QModule
 
 
 def test_a_catalog_is_refused_with_what_to_write():

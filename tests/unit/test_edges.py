@@ -59,6 +59,7 @@ EDGES = [
     ("Algorithm.add_module", ("x",), {"module_spec": 3}, "None or an RLModuleSpec"),
     ("Matchups.__init__", ([{"a": "main"}],), {"seed": "1"}, "an int"),
     ("FrameStacking.__init__", (), {"num_frames": 2.5}, "an int"),
+    ("PrevActionsPrevRewards.__init__", (), {"n_prev_rewards": -1}, "an int ≥ 0"),
     ("ConnectorPipelineV2.__init__", (), {"connectors": [3]}, _PIECES),
     # Numbers: others would come of it, or one would get into a state.
     ("Algorithm.adopt_root_seed", (), {"root_seed": -1}, "an int ≥ 0"),

@@ -104,6 +104,7 @@ WAYS_TO_GIVE_SPACES = {
     "overridden": Overriding(possible_agents=["a", "b"]),
     "agents of the spaces": Saying(**{f"{name}s": spaces for name, spaces in BY_AGENT.items()}),
     "agents of old envs": Saying(_agent_ids={"a", "b"}, **BOTH),
+    "agents alone": Saying(agents=["a", "b"], **BOTH),
 }
 
 
@@ -318,6 +319,25 @@ def test_a_group_ends_when_all_members_have_ended():
     _, rewards, terminateds, truncateds, infos = env.step({"G": (5, 6)})
     assert (terminateds, truncateds) == ({"G": False}, {"G": True})
     assert infos == {"G": {"_group_info": [{"k": 1}, {}], "_group_rewards": [4.0, 0.0]}}
+
+
+def test_a_group_has_the_spaces_that_were_given_for_all_groups():
+    seen = gymnasium.spaces.Tuple([gymnasium.spaces.Box(-9.0, 9.0, (3,))] * 2)
+    env = TwoStepGame().with_agent_groups({"team": ["player_0", "player_1"]}, obs_space=seen)
+    assert env.observation_space == env.get_observation_space("team") == seen
+    assert env.action_space == Discrete(2)
+
+
+def test_an_env_that_says_nothing_of_who_runs_has_no_agents_yet():
+    class Quiet(TwoStepGame):
+        def __init__(self):
+            MultiAgentEnv.__init__(self)
+            super().__init__()
+
+    env = Quiet()
+    assert (len(env.agents), env.num_agents) == (0, 2)
+    env.agents = []
+    assert env.num_agents == 0
 
 
 def test_a_member_that_is_not_observed_is_an_error():

@@ -259,6 +259,7 @@ def test_modules_are_made_from_specs_or_from_one_module():
     assert as_bytes(made) == as_bytes(two())
     only = made["a"].as_multi_rl_module()
     assert {**only} == {"default_policy": made["a"]}
+    assert only.as_multi_rl_module() is only
 
 
 # ---- policies

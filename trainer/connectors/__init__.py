@@ -31,10 +31,14 @@ from trainer.connectors.pieces import (
     ConnectorFactories,
     ConnectorPipelineV2,
     ConnectorV2,
-    FlattenObservations,
-    FrameStacking,
     MeanStdFilter,
+    MultiAgentObservationPreprocessor,
     SingleAgentObservationPreprocessor,
 )
-from trainer.connectors.previous_steps import PrevActionsPrevRewards, PreviousSteps
+from trainer.connectors.previous_steps import PreviousSteps
+from trainer.connectors.ready_made_pieces import (
+    FlattenObservations,
+    FrameStacking,
+    PrevActionsPrevRewards,
+)
 from trainer.connectors.sample_batch import SampleBatch

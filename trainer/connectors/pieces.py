@@ -21,18 +21,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
 
 from trainer.agent_ids import ALL_AGENTS
-from trainer.connectors.encoding import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.episodes.nested import copied
-from trainer.errors import ConfigError, UnsupportedSpaceError
+from trainer.errors import ConfigError
 from trainer.types import AgentId, State
 from trainer_toolkit.arguments import takes
-from trainer_toolkit.checks import instance, integer, optional, several
+from trainer_toolkit.checks import instance, optional, several
 
 # ---- pieces
 
@@ -50,6 +47,8 @@ class ConnectorV2(ABC):
 
     _is_placed = False
     """Whether it works beside a sub-env, or an agent of one."""
+    _is_joint = False
+    """Whether it sees all agents of a sub-env together."""
 
     def __init__(
         self,
@@ -182,79 +181,26 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         return batch
 
 
-class FlattenObservations(SingleAgentObservationPreprocessor):
-    """Makes one vector of float32 numbers of an observation of any kind.
+class MultiAgentObservationPreprocessor(ConnectorV2):
+    """Changes the observations of all agents of a step together; a subclass writes `preprocess`.
 
-    The parts of Dict and Tuple stand side by side in the space's own order, Discrete ones as
-    one-hot codes: as the networks here read observations anyway. So it changes what episodes hold.
+    There is one for a sub-env, before the pieces of each agent; its spaces are Dicts by agent.
     """
 
-    def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
-    ) -> Any:
-        """A Box of so many numbers."""
-        del input_action_space
-        self._encoder = ObservationEncoder(input_observation_space)
-        low, high = -np.inf, np.inf
-        if isinstance(input_observation_space, spaces.Discrete | spaces.MultiDiscrete):
-            low, high = 0.0, 1.0
-        return spaces.Box(low, high, (self._encoder.size,), np.float32)
+    _is_joint = True
 
-    def preprocess(self, observation: Any, episode: SingleAgentEpisode) -> Any:
-        """The vector."""
-        del episode
-        return self._encoder.encode([observation])[0].copy()
+    @abstractmethod
+    def preprocess(self, observations: dict[AgentId, Any], episode: Any) -> dict[AgentId, Any]:
+        """The observations in their changed form, {agent: observation}, of the same agents.
 
+        Args:
+            observations: {agent: observation} as the env, or the piece before, gave them.
+            episode: None; what is to be known of the episode so far, a piece remembers itself.
+        """
 
-class FrameStacking(ConnectorV2):
-    """Shows the last few observations together, stacked along the last axis (oldest first).
-
-    Before an episode has as many, zeros stand for the missing ones. What episodes hold is stacked,
-    too. RLlib's name is `FrameStackingEnvToModule`.
-    """
-
-    @takes(num_frames=integer())
-    def __init__(self, *spaces_: Any, num_frames: int = 4, **kwargs: Any) -> None:
-        super().__init__(*spaces_, **kwargs)
-        if num_frames < 1:
-            raise ConfigError(f"FrameStacking(num_frames={num_frames}): expected a number ≥ 1.")
-        self.num_frames = num_frames
-        self._frames: list[Any] = []
-
-    def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
-    ) -> Any:
-        """The Box with a last axis that is `num_frames` times as long."""
-        del input_action_space
-        space = input_observation_space
-        if not isinstance(space, spaces.Box) or not space.shape:
-            raise UnsupportedSpaceError(
-                f"FrameStacking stacks observations of a Box; this env has {space}. Put "
-                "FlattenObservations before it."
-            )
-        low, high = (np.concatenate([a] * self.num_frames, -1) for a in (space.low, space.high))
-        zero = np.zeros((), space.dtype)
-        return spaces.Box(np.minimum(low, zero), np.maximum(high, zero), dtype=space.dtype.type)
-
-    def __call__(
-        self, *, batch: dict[str, Any], episodes: list[SingleAgentEpisode], **_: Any
-    ) -> Any:
-        """Writes the stack into the episode."""
-        for episode in self.single_agent_episode_iterator(episodes):
-            newest = np.asarray(episode.get_observations(-1))
-            if len(episode) == 0:
-                self._frames = [np.zeros_like(newest)] * self.num_frames
-            self._frames = [*self._frames[1:], newest]
-            replace_newest(episode, np.concatenate(self._frames, -1), self.observation_space)
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Nothing: `preprocess` is called with the observations of all agents."""
         return batch
-
-    def get_state(self, *_: Any, **__: Any) -> State:
-        """The frames, for an env that goes on from its state."""
-        return {"frames": list(self._frames)}
-
-    def set_state(self, state: State) -> None:
-        """Goes on with these frames."""
-        self._frames = list(state["frames"])
 
 
 class MeanStdFilter(ConnectorV2):
@@ -492,14 +438,29 @@ class ConnectorFactories:
         Raises:
             ConfigError: a factory raises, or gives something else than pieces.
         """
-        pieces = {agent: self._pieces(env, own, agent) for agent, own in spaces.items()}
-        return ConnectedAgents(env, pieces, {agent: own[1] for agent, own in spaces.items()})
+        actions: dict[Any, Any] = {agent: own[1] for agent, own in spaces.items()}
+        observed: dict[Any, Any] = {agent: own[0] for agent, own in spaces.items()}
+        together = made_pipeline(
+            self.env_to_module,
+            "env_to_module_connector",
+            env,
+            (gym.spaces.Dict(observed), gym.spaces.Dict(actions)),
+            is_joint=True,
+        )
+        seen = together.observation_space
+        pieces = {
+            agent: self._pieces(env, (seen[agent], actions[agent]), agent) for agent in spaces
+        }
+        return ConnectedAgents(env, pieces, actions, together)
 
     def _pieces(
         self, env: Any, spaces: tuple[Any, Any], agent_id: AgentId | None = None
     ) -> PiecesOfAgent:
+        is_joint = None if agent_id is None else False
         return PiecesOfAgent(
-            made_pipeline(self.env_to_module, "env_to_module_connector", env, spaces),
+            made_pipeline(
+                self.env_to_module, "env_to_module_connector", env, spaces, is_joint=is_joint
+            ),
             made_pipeline(self.module_to_env, "module_to_env_connector", env, spaces),
             spaces,
             agent_id,
@@ -530,6 +491,7 @@ def made_pipeline(
     spaces: tuple[Any, Any],
     *,
     is_connected: bool = True,
+    is_joint: bool | None = None,
 ) -> ConnectorPipelineV2:
     """The pieces that a factory makes, as a pipeline; it is called with as much as it takes.
 
@@ -540,6 +502,8 @@ def made_pipeline(
         env: the env; None in the main process.
         spaces: of observations and actions.
         is_connected: False: the pieces are only looked at, and get no spaces.
+        is_joint: which of the pieces are wanted: those that see all agents together, or the others;
+            None where there may be none of the former.
 
     Raises:
         ConfigError: it raises, or gives something else than pieces.
@@ -562,6 +526,16 @@ def made_pipeline(
             f"`{setting}` made {wrong[0]!r:.80}; expected a ConnectorV2 of this package, or a list "
             "of such. Derive your class from `trainer.ConnectorV2`."
         )
+    kinds = [piece._is_joint for piece in pieces]
+    fits = not any(kinds) if is_joint is None else kinds == sorted(kinds, reverse=True)
+    if is_connected and not fits:
+        raise ConfigError(
+            f"`{setting}` made {pieces!r:.200}. A MultiAgentObservationPreprocessor stands before "
+            "the pieces that see one agent each, and needs an env of several agents. Put it first "
+            "in the list."
+        )
+    if is_joint is not None:
+        pieces = [piece for piece in pieces if piece._is_joint == is_joint]
     pipeline = ConnectorPipelineV2(connectors=pieces)
     if is_connected:
         for piece in _pieces_in(pipeline):
@@ -800,8 +774,9 @@ class ConnectedAgents(ConnectedLayer):
         env: gym.Env[Any, Any],
         pieces: Mapping[AgentId, PiecesOfAgent],
         action_spaces: Mapping[AgentId, Any],
+        together: ConnectorPipelineV2,
     ) -> None:
-        self._pieces = dict(pieces)
+        self._pieces, self._together = dict(pieces), together
         self._open: dict[AgentId, tuple[Any, float]] = {}
         super().__init__(env)
         self.possible_agents = list(pieces)
@@ -842,6 +817,8 @@ class ConnectedAgents(ConnectedLayer):
     def _shown(
         self, observations: Any, rewards: Any, infos: Any, terminateds: Any, truncateds: Any
     ) -> dict[Any, Any]:
+        for piece in self._together.connectors:
+            observations = _preprocessed(piece, observations)
         for agent, reward in rewards.items():
             if agent in self._open:
                 action, earned = self._open[agent]
@@ -862,10 +839,12 @@ class ConnectedAgents(ConnectedLayer):
     def _states(self) -> State:
         states = [[agent, own.states()] for agent, own in self._pieces.items()]
         remembered = [pair for pair in states if pair[1]]
-        return {"agents": remembered} if remembered else {}
+        parts = {"agents": remembered, "together": copy.deepcopy(self._together.get_state())}
+        return {name: part for name, part in parts.items() if part}
 
     def _set_states(self, states: State) -> None:
         remembered = dict(states.get("agents", ()))
+        self._together.set_state(copy.deepcopy(states.get("together", {})))
         for agent, own in self._pieces.items():
             own.set_states(remembered.get(agent, {}))
 
@@ -884,6 +863,18 @@ class ConnectedAgents(ConnectedLayer):
         for agent, view in state["views"]:
             self._pieces[agent].set_view_state(view)
         self._open = {agent: (action, earned) for agent, action, earned in state["open"]}
+
+
+def _preprocessed(piece: Any, observations: Mapping[AgentId, Any]) -> Mapping[AgentId, Any]:
+    """What a piece makes of the observations of all agents."""
+    given = {agent: copied(observation) for agent, observation in observations.items()}
+    made: Any = piece.preprocess(given, None)
+    if not isinstance(made, Mapping) or made.keys() != observations.keys():
+        raise ConfigError(
+            f"{piece.name}.preprocess() was given the observations of {list(observations)} and "
+            f"returned {made!r:.200}; expected a dict with one for each of them."
+        )
+    return made
 
 
 def _is_answer(answer: Any, length: int) -> bool:

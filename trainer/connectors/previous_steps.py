@@ -1,4 +1,4 @@
-"""The actions and rewards before each step: for networks with memory that read them; a piece."""
+"""The action and the reward before each step, for networks with memory that read them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import numpy as np
 from gymnasium import spaces
 
 from trainer.connectors.encoding import ObservationEncoder
-from trainer.connectors.pieces import ConnectorV2, replace_newest
 from trainer.episodes import SingleAgentEpisode, nested
 from trainer.episodes.episode_columns import PREV_ACTIONS, PREV_REWARDS
 from trainer.episodes.lookback_buffer import LookbackBuffer
 from trainer.types import Array
-from trainer_toolkit.arguments import takes
-from trainer_toolkit.checks import integer
 
 
 class PreviousSteps:
@@ -80,75 +77,3 @@ def _newest(column: LookbackBuffer) -> Any:
         return None
     data = column.data
     return data[-1] if isinstance(data, list) else nested.take(data, -1)
-
-
-class PrevActionsPrevRewards(ConnectorV2):
-    """Shows the last few actions and rewards of the episode beside each observation.
-
-    What it gives is {"_orig_obs": the observation, "prev_n_actions": float32 [n · A],
-    "prev_n_rewards": float32 [n]}, oldest first, zeros before the first step; Discrete actions are
-    one-hot codes. Actions are those that the env got.
-    """
-
-    ORIG_OBS_KEY = "_orig_obs"
-    PREV_ACTIONS_KEY = "prev_n_actions"
-    PREV_REWARDS_KEY = "prev_n_rewards"
-
-    @takes(n_prev_actions=integer(0), n_prev_rewards=integer(0))
-    def __init__(
-        self, *spaces_: Any, n_prev_actions: int = 1, n_prev_rewards: int = 1, **kwargs: Any
-    ) -> None:
-        """Takes how many there are to show.
-
-        Args:
-            spaces_: of observations and actions; pipelines give them.
-            n_prev_actions: 0 shows none.
-            n_prev_rewards: 0 shows none.
-            kwargs: RLlib's further arguments, which mean nothing here.
-        """
-        super().__init__(*spaces_, **kwargs)
-        self.n_prev_actions = n_prev_actions
-        self.n_prev_rewards = n_prev_rewards
-
-    def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
-    ) -> Any:
-        """A Dict of the observation, the actions and the rewards."""
-        parts = {self.ORIG_OBS_KEY: input_observation_space}
-        if self.n_prev_actions:
-            self._encoder = ObservationEncoder(input_action_space)
-            size = self.n_prev_actions * self._encoder.size
-            parts[self.PREV_ACTIONS_KEY] = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        if self.n_prev_rewards:
-            shape = (self.n_prev_rewards,)
-            parts[self.PREV_REWARDS_KEY] = spaces.Box(-np.inf, np.inf, shape, np.float32)
-        return spaces.Dict(parts)
-
-    def __call__(
-        self, *, batch: dict[str, Any], episodes: list[SingleAgentEpisode], **_: Any
-    ) -> Any:
-        """Writes the dict into the episode."""
-        space = self.observation_space
-        for episode in self.single_agent_episode_iterator(episodes):
-            shown = {self.ORIG_OBS_KEY: episode.get_observations(-1)}
-            if self.n_prev_actions:
-                shown[self.PREV_ACTIONS_KEY] = self._newest_actions(episode)
-            if self.n_prev_rewards:
-                missing, steps = _missing_and_there(episode, self.n_prev_rewards)
-                rewards = [0.0] * missing + [episode.get_rewards(-back) for back in steps]
-                shown[self.PREV_REWARDS_KEY] = np.array(rewards, np.float32)
-            replace_newest(episode, shown, space)
-        return batch
-
-    def _newest_actions(self, episode: SingleAgentEpisode) -> Array:
-        missing, steps = _missing_and_there(episode, self.n_prev_actions)
-        codes = np.zeros((self.n_prev_actions, self._encoder.size), np.float32)
-        if steps:
-            codes[missing:] = self._encoder.encode([episode.get_actions(-back) for back in steps])
-        return codes.reshape(-1)
-
-
-def _missing_and_there(episode: SingleAgentEpisode, wanted: int) -> tuple[int, range]:
-    """How many of the wanted steps there are not yet, and how far back the others lie."""
-    there = min(wanted, len(episode))
-    return wanted - there, range(there, 0, -1)

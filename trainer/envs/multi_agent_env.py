@@ -150,8 +150,11 @@ def _possible_agents(env: Any) -> Any:
         spaces: Any = getattr(env, name, None)
         if _has_keys(spaces):
             return list(spaces)
-    old = getattr(env, "_agent_ids", None)
-    return list(old) if old else possible
+    for name in ("_agent_ids", "agents"):
+        named = getattr(env, name, None)
+        if named:
+            return list(named)
+    return possible
 
 
 def has_several_agents(env: gymnasium.Env[Any, Any]) -> bool:

@@ -367,13 +367,14 @@ class RLModuleSpec:
     @classmethod
     def from_module(cls, module: RLModule) -> RLModuleSpec:
         """The spec that a module like this one can be built from; weights are no part of it."""
+        own_key = None if module.action_mask_key == ACTION_MASK_KEY else module.action_mask_key
         return cls(
             module_class=type(module),
             observation_space=module.observation_space,
             action_space=module.action_space,
             model_config=module.model_config,
             inference_only=module.inference_only,
-            action_mask_key=module.action_mask_key,
+            action_mask_key=own_key,
         )
 
     def load_state(self, module: RLModule) -> None:

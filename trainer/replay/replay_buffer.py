@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +55,11 @@ NStep = int | tuple[int, int]
 
 _EPISODES: Final = several(instance(SingleAgentEpisode, "an episode"))
 _LONGEST_SEQUENCE: Final = 2**31
+
+
+def _with_arrays(chunk: SingleAgentEpisode) -> SingleAgentEpisode:
+    """The chunk, or a copy with arrays of one that holds lists and may still grow."""
+    return chunk if chunk.is_numpy else copy.deepcopy(chunk).to_numpy()
 
 
 # One of two kinds, uniform and prioritized, that users name and subclass.
@@ -137,14 +143,13 @@ class ReplayBuffer(Checkpointable):
     # ---- adding
 
     def add(self, episodes: SingleAgentEpisode | Iterable[SingleAgentEpisode]) -> None:
-        """Stores the steps of chunks, after `to_numpy()`; look-back is left out.
+        """Stores the steps of chunks, of ended and of running episodes; look-back is left out.
 
         A chunk goes on where an earlier one of the same episode ended, if that one's last step is
-        still here.
+        still here. One that holds lists is copied.
 
         Raises:
-            ReplayError: a chunk still holds lists, or its steps differ from those stored; nothing
-                is added then.
+            ReplayError: the steps of a chunk differ from those stored; nothing is added then.
         """
         if hasattr(episodes, "timeslices"):
             raise ReplayError(
@@ -157,7 +162,7 @@ class ReplayBuffer(Checkpointable):
         if not _EPISODES.accepts(given):
             expected = "an episode, or a list of episodes"
             raise argument_error("ReplayBuffer.add()", "episodes", episodes, expected)
-        chunks = [chunk for chunk in given if len(chunk) > 0]
+        chunks = [_with_arrays(chunk) for chunk in given if len(chunk) > 0]
         if not chunks:
             return
         parts = [columns_of(chunk) for chunk in chunks]

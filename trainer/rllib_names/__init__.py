@@ -20,13 +20,14 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
+from trainer.config import AlgorithmConfig
 from trainer.config.config_values import ConfigValues
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
-from trainer.modules import RLModule
+from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import algorithm, config, metrics, modules
@@ -124,6 +125,7 @@ def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
+    add_names(AlgorithmConfig, config.ConfigNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
@@ -134,6 +136,7 @@ def install() -> None:
     add_names(MultiAgentEnv, MultiAgentEnvNames)
     add_names(SampleBatch, SampleBatchNames)
     add_names(RLModule, modules.PolicyNames)
+    add_names(MultiRLModule, modules.ContainerNames)
     add_names(QModule, modules.QPolicyNames)
 
 

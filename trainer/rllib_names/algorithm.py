@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -172,15 +173,19 @@ class AlgorithmNames:
         return None if group is None else group.local_env_runner
 
     @property
-    def _counters(self: _Algorithm) -> dict[str, int]:
-        """Steps sampled and learnt from over the whole run; changing the dict changes nothing."""
+    def _counters(self: _Algorithm) -> Counter[str]:
+        """Steps sampled and learnt from over the whole run; 0 for other names.
+
+        Changing it changes nothing.
+        """
         played, trained = self.counters.played, self.counters.trained
-        return {
+        steps = {
             "num_env_steps_sampled": played.num_env_steps,
             "num_agent_steps_sampled": sum(played.num_agent_steps.values()),
             "num_env_steps_trained": trained.num_env_steps,
             "num_agent_steps_trained": trained.num_agent_steps or trained.num_env_steps,
         }
+        return Counter(steps)
 
     def get_policy(self: _Algorithm, policy_id: str | None = None) -> Any:
         """Older name of `get_module`."""

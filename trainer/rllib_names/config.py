@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from trainer.config.settings import NotProvided
+from trainer.modules import RLModuleSpec
 from trainer.old_names import OldName, UnusedSetting
 
 # ---- names of today
@@ -342,6 +343,9 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "create_env_on_local_worker": UnusedSetting(
             False, "The main process makes an env when it needs one."
         ),
+        "create_local_env_runner": UnusedSetting(
+            True, "The main process plays if no other does: `num_env_runners=0`."
+        ),
         "num_gpus_per_env_runner": UnusedSetting(0, _NO_CLUSTER),
         "validate_env_runners_after_construction": UnusedSetting(
             True, "Runners are always checked."
@@ -399,9 +403,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         # Refused unless they ask for nothing.
         "render_env": _refused(
             False, "Render in the env, e.g. with `gymnasium.wrappers.RecordVideo`."
-        ),
-        "create_local_env_runner": _refused(
-            True, "Leave it out: the main process can always sample."
         ),
         "add_default_connectors_to_env_to_module_pipeline": _refused(True, _DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": _refused(True, _DEFAULT_CONNECTORS),
@@ -482,6 +483,19 @@ class TakesSections(Protocol):
 
 
 TakerT = TypeVar("TakerT", bound=TakesSections)
+
+
+class _Config(Protocol):
+    @property
+    def default_module_class(self) -> Any: ...
+
+
+class ConfigNames:
+    """Members of an algorithm's config."""
+
+    def get_default_rl_module_spec(self: _Config) -> RLModuleSpec:
+        """The spec of the algorithm's ready-made network; its spaces come from the env."""
+        return RLModuleSpec(module_class=self.default_module_class)
 
 
 class SectionNames:

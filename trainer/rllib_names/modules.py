@@ -173,6 +173,14 @@ class PolicyNames:
         return logp
 
 
+class ContainerNames:
+    """Adds to several modules what one module has."""
+
+    def as_multi_rl_module(self) -> Any:
+        """Itself."""
+        return self
+
+
 class QPolicyNames:
     """What is different with Q-networks."""
 
