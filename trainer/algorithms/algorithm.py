@@ -212,6 +212,9 @@ class Algorithm(Checkpointable, abc.ABC):
     def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
         """An algorithm, unless its class is not complete."""
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        is_own = cls.make_learner is not Algorithm.make_learner
+        if not is_own and cls.get_default_config().chosen_learner_class is None:
+            missing = ["make_learner", *missing]
         if missing:
             raise ConfigError(_incomplete(cls, missing))
         return super().__new__(cls)
@@ -581,11 +584,7 @@ class Algorithm(Checkpointable, abc.ABC):
         Args:
             module_id: which one; None is the only one, whose spec is `self.module_spec`.
 
-        Raises:
-            ConfigError: it names none.
         """
-        if self.config.chosen_learner_class is None:
-            raise ConfigError(_incomplete(type(self), ["make_learner"]))
         default: type[Learner] = Learner
         return self.new_learner(default, module_id)
 

@@ -44,22 +44,27 @@ class OnPolicyAlgorithm(Algorithm):
 
     def learn_from_sample(self, sample: GroupSample) -> None:
         """Makes an update from sampled episodes and hands the new weights to the runners."""
-        result = self._iteration
-        before = self.counters.num_env_steps_sampled - sample.num_env_steps
-        chunks = self.trained(self.chunks_of(sample))
-        with result.time("learner_update_timer"):
-            metrics = self.learners.update(
-                chunks,
-                num_env_steps_sampled_before=before,
-                on_batch=batch_listener(self.callbacks),
-            )
-        result.add_update(
-            metrics,
-            num_env_steps=sample.num_env_steps,
-            num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
+        learn_from_sample(self, sample)
+
+
+def learn_from_sample(algorithm: Algorithm, sample: GroupSample) -> None:
+    """See `OnPolicyAlgorithm`; for algorithms of users, too, whose learners learn from episodes."""
+    result = algorithm._iteration
+    before = algorithm.counters.num_env_steps_sampled - sample.num_env_steps
+    chunks = algorithm.trained(algorithm.chunks_of(sample))
+    with result.time("learner_update_timer"):
+        metrics = algorithm.learners.update(
+            chunks,
+            num_env_steps_sampled_before=before,
+            on_batch=batch_listener(algorithm.callbacks),
         )
-        with result.time("synch_weights"):
-            self.send_policy()
+    result.add_update(
+        metrics,
+        num_env_steps=sample.num_env_steps,
+        num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
+    )
+    with result.time("synch_weights"):
+        algorithm.send_policy()
 
 
 # ---- off policy: settings

@@ -56,7 +56,7 @@ def module_problems(config: SharedSettings) -> Iterator[Problem]:
     spec = config.rl_module_spec
     if spec is not None and (not isinstance(spec, RLModuleSpec) or spec.module_class is not None):
         return
-    if spec is None and config.get_default_rl_module_spec().module_class is not None:
+    if spec is None and config.own_rl_module_spec is not None:
         return
     model_config = config.model_config if spec is None else spec.model_config
     try:

@@ -20,7 +20,6 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.config import AlgorithmConfig
 from trainer.config.config_values import ConfigValues
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
@@ -125,7 +124,6 @@ def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
-    add_names(AlgorithmConfig, config.ConfigNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)

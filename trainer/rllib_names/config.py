@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from trainer.config.settings import NotProvided
-from trainer.modules import RLModuleSpec
 from trainer.old_names import OldName, UnusedSetting
 
 # ---- names of today
@@ -483,19 +482,6 @@ class TakesSections(Protocol):
 
 
 TakerT = TypeVar("TakerT", bound=TakesSections)
-
-
-class _Config(Protocol):
-    @property
-    def default_module_class(self) -> Any: ...
-
-
-class ConfigNames:
-    """Members of an algorithm's config."""
-
-    def get_default_rl_module_spec(self: _Config) -> RLModuleSpec:
-        """The spec of the algorithm's ready-made network; its spaces come from the env."""
-        return RLModuleSpec(module_class=self.default_module_class)
 
 
 class SectionNames:
