@@ -135,7 +135,7 @@ from trainer.exploration import (
     StochasticSampling,
     uniforms_per_row,
 )
-from trainer.learners import TorchLearner
+from trainer.learners import Learner, TorchLearner
 from trainer.metrics import MetricsLogger, ResultDict
 from trainer.modules import (
     DefaultModelConfig,
@@ -206,6 +206,7 @@ __all__ = [
     "FrozenConfigError",
     "GaussianNoise",
     "JSONLinesLogger",
+    "Learner",
     "MLflowLogger",
     "Matchups",
     "MeanStdFilter",

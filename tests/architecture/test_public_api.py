@@ -45,7 +45,7 @@ PUBLIC_NAMES = words_of(
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
         EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
-        FrozenConfigError GaussianNoise JSONLinesLogger MLflowLogger Matchups
+        FrozenConfigError GaussianNoise JSONLinesLogger Learner MLflowLogger Matchups
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
         MultiAgentEnvRunner MultiAgentEpisode MultiAgentObservationPreprocessor MultiRLModule
         MultiRLModuleSpec

@@ -211,6 +211,7 @@ class Algorithm(Checkpointable, abc.ABC):
 
     def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
         """An algorithm, unless its class is not complete."""
+        cls._settle_config_class()
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         is_own = cls.make_learner is not Algorithm.make_learner
         if not is_own and cls.get_default_config().chosen_learner_class is None:
@@ -273,6 +274,19 @@ class Algorithm(Checkpointable, abc.ABC):
         except BaseException:
             self.stop()
             raise
+
+    @classmethod
+    def _settle_config_class(cls) -> None:
+        """Reads `config_class` from `get_default_config`, where a subclass overrides that alone."""
+        names = "get_default_config", "config_class"
+        mro = cls.__mro__
+        said, named = (next(i for i, one in enumerate(mro) if name in vars(one)) for name in names)
+        if said >= named:
+            return
+        config_class = type(cls.get_default_config())
+        if issubclass(config_class, AlgorithmConfig) and config_class is not cls.config_class:
+            cls.config_class = config_class
+            register_algorithm(cls)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
@@ -1417,6 +1431,7 @@ class Algorithm(Checkpointable, abc.ABC):
         settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
         path = checkpoint_of_run(path)
         chosen = class_of_checkpoint(cls, path)
+        chosen._settle_config_class()
         own = restored_config(path, chosen, config, settings, allow_code=allow_code)
         try:
             built = chosen(own)

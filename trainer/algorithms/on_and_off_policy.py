@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from bdb import BdbQuit
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -19,9 +19,10 @@ from trainer.algorithms.training_iteration import IterationResult, batch_listene
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, Rule
+from trainer.env_runners.messages import PlayCounts
 from trainer.errors import AlgorithmStoppedError, ModuleError, ReplayError
 from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
-from trainer.metrics import ResultDict
+from trainer.metrics import EpisodeRecord, ResultDict
 from trainer.modules import ByModule, component_of
 from trainer.modules.by_module import kept_over
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer, make_replay_buffer
@@ -65,6 +66,31 @@ def learn_from_sample(algorithm: Algorithm, sample: GroupSample) -> None:
     )
     with result.time("synch_weights"):
         algorithm.send_policy()
+
+
+def learn_from_played(algorithm: Algorithm, episodes: Sequence[Any]) -> None:
+    """Learns from episodes that users' functions let training runners play, and counts them.
+
+    Args:
+        algorithm: whose learners learn from episodes.
+        episodes: as `env_runner.sample()` gave them, in the order of the runners.
+    """
+    records = [
+        EpisodeRecord(
+            episode.id_,
+            episode_return=float(episode.get_return()),
+            length=int(getattr(episode, "env_t", episode.t)),
+            duration_s=episode.get_duration_s(),
+            module_id=getattr(episode, "module_id", None),
+        )
+        for episode in episodes
+        if episode.is_done
+    ]
+    counts = PlayCounts(num_env_steps=sum(map(len, episodes)), num_episodes=len(records))
+    algorithm.counters.played += counts
+    algorithm._iteration.played += counts
+    algorithm.episode_statistics.add(records)
+    learn_from_sample(algorithm, GroupSample(list(episodes), records, [], [], counts))
 
 
 # ---- off policy: settings

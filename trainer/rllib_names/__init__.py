@@ -25,6 +25,7 @@ from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
+from trainer.learners import EpisodeLearner
 from trainer.metrics import MetricsLogger
 from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
@@ -125,6 +126,7 @@ def install() -> None:
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
+    add_names(EpisodeLearner, algorithm.LearnerNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
     add_names(VectorEnv, VectorEnvNames)

@@ -16,13 +16,13 @@ from callbacks.optional_import import optional_module
 from trainer.config.settings import NotProvided as NotProvided
 from trainer.connectors import ComputeReturnsToGo as ComputeReturnsToGo
 from trainer.connectors import ConnectorV2, FrameStacking
-from trainer.episodes import nested
 from trainer.modules.ppo_torch_module import ENCODER_OUT as ENCODER_OUT
 from trainer.modules.ppo_torch_module import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
 from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
 from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
 from trainer.modules.torch_distributions import TorchMultiDistribution as TorchMultiDistribution
+from trainer_toolkit.trees import mapped
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -99,9 +99,7 @@ def one_hot(x: Any, space: Any) -> Any:
 
 def convert_to_numpy(x: Any) -> Any:
     """Tensors as arrays, nested as they are."""
-    return nested.map_leaves(
-        lambda leaf: leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf, x
-    )
+    return mapped(lambda leaf: leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf, x)
 
 
 def make_target_network(network: Any) -> Any:
