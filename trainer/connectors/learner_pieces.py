@@ -237,7 +237,13 @@ class ComputeReturnsToGo(ConnectorV2):
     """
 
     def __init__(self, *spaces: Any, gamma: float = 0.99, **kwargs: Any) -> None:
-        """Args: `gamma`, the discount factor."""
+        """Takes the discount factor.
+
+        Args:
+            spaces: see `ConnectorV2`.
+            gamma: in [0, 1].
+            kwargs: see `ConnectorV2`.
+        """
         super().__init__(*spaces, **kwargs)
         self.gamma = gamma
 

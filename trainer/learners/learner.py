@@ -231,7 +231,7 @@ class Learner(Checkpointable):
         Raises:
             ModuleError: there is none.
         """
-        part = self.parts.get(f"optimizer_{optimizer_name}")
+        part: Any = self.parts.get(f"optimizer_{optimizer_name}")
         if part is None and optimizer_name == "default_optimizer":
             part = self._lr if isinstance(self._lr, TorchSchedule) else None
         if module_id not in (None, self.module_id) or part is None:

@@ -379,12 +379,8 @@ class TorchLayers:
                 part = rows[start : start + size]
                 numbers[: len(part)] = part
                 numbers[len(part) :] = 0.0
-                if self.gives_actions:
-                    seed = 0 if seeds is None else int(seeds[start])
-                    with seeded_draws(self.torch, seed):
-                        outputs = forward({OBS: self._nested(block)})
-                else:
-                    outputs = forward({OBS: self._nested(block)})
+                seed = 0 if seeds is None else int(seeds[start])
+                outputs = self._passed(forward, block, seed)
                 found = self._inputs(forward, outputs, size)
                 if self.gives_actions:
                     actions.append(drawn_actions(module, forward, outputs, found))
@@ -395,6 +391,13 @@ class TorchLayers:
         if self._masks is not None:
             inputs = masked_outputs(inputs, self._masks.effective(rows))
         return inputs, values, nested.concatenate(*actions) if actions else None
+
+    def _passed(self, forward: Callable[..., Any], block: Any, seed: int) -> Any:
+        """What the user's forward pass of acting gives for a block of rows."""
+        if not self.gives_actions:
+            return forward({OBS: self._nested(block)})
+        with seeded_draws(self.torch, seed):
+            return forward({OBS: self._nested(block)})
 
     def acted(
         self, forward: Callable[..., Any], rows: Array, batch: Mapping[str, Any]
