@@ -1,6 +1,7 @@
 """Made by `docs/make_section_stubs.py`; do not edit it by hand."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing_extensions import Self
 from trainer.config.config_values import ConfigValues

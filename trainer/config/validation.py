@@ -117,7 +117,7 @@ def evaluation_sees_what_training_sees(config: SharedSettings) -> Iterator[Probl
             )
 
 
-_OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
+_OF_THE_MODULE: Final = ("model_config", "rl_module_spec", "learner_class")
 
 
 def evaluation_acts_with_the_module_that_learns(config: Any) -> Iterator[Problem]:
