@@ -74,7 +74,7 @@ class Case(NamedTuple):
     @property
     def needs_torch(self):
         return self.config.get("backend") == "torch" or self.module_class.startswith(
-            (OF_TORCH, _TORCH_UNIT)
+            (OF_TORCH, _TORCH_UNIT, ACTOR_CRITIC_IN_TORCH)
         )
 
     @property
@@ -113,6 +113,7 @@ class Case(NamedTuple):
 
 
 ACTOR_CRITIC = "trainer.modules.actor_critic:ActorCriticModule"
+ACTOR_CRITIC_IN_TORCH = "trainer.modules.torch_actor_critic:PPOTorchRLModule"
 POLICY = "trainer.modules.actor_critic:PolicyModule"
 RECURRENT = "trainer.modules.recurrent_module:RecurrentModule"
 RECURRENT_POLICY = "trainer.modules.recurrent_module:RecurrentPolicyModule"
@@ -136,6 +137,12 @@ _GRU = {"fcnet_hiddens": [5], "use_gru": True, "lstm_cell_size": 4}
 _SMALL_SAC = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
 
 CASES = {
+    "actor and critic in Torch": Case(ACTOR_CRITIC_IN_TORCH, _APART),
+    "actor and critic in Torch, heads": Case(
+        ACTOR_CRITIC_IN_TORCH, {**_HEADS, "vf_share_layers": True, "free_log_std": True}, BOX
+    ),
+    "actor and critic in Torch, image": Case(ACTOR_CRITIC_IN_TORCH, _IMAGES, FOUR, IMAGE),
+    "actor and critic in Torch, masked": Case(ACTOR_CRITIC_IN_TORCH, _APART, FOUR, MASKED),
     "actor and critic": Case(ACTOR_CRITIC, _APART),
     "actor and critic, shared": Case(ACTOR_CRITIC, _SHARED, MULTI),
     "actor and critic, heads": Case(ACTOR_CRITIC, {**_HEADS, "vf_share_layers": True}, BOX),

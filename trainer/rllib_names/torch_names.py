@@ -16,8 +16,8 @@ from callbacks.optional_import import optional_module
 from trainer.config.settings import NotProvided as NotProvided
 from trainer.connectors import ComputeReturnsToGo as ComputeReturnsToGo
 from trainer.connectors import ConnectorV2, FrameStacking
-from trainer.modules.ppo_torch_module import ENCODER_OUT as ENCODER_OUT
-from trainer.modules.ppo_torch_module import PPOTorchRLModule
+from trainer.modules.torch_actor_critic import ENCODER_OUT as ENCODER_OUT
+from trainer.modules.torch_actor_critic import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
 from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
 from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
