@@ -189,8 +189,8 @@ class Policy:
         """The action for one observation, as the env takes it.
 
         Args:
-            observation: of the shape that `inputs` says; of a Dict with an action mask, what is
-                beside the mask.
+            observation: of the shape that `inputs` says; a dict or tuple if they are parts of one
+                ("obs/speed"); of a Dict with an action mask, what is beside the mask.
             action_mask: which actions are possible, if `inputs` asks for it.
             state: of a network with memory: what the call before returned; None at the beginning
                 of an episode. It holds the action before, too, if the network reads it.
@@ -204,7 +204,11 @@ class Policy:
             PolicyFileError: a shape is another, a number is not finite, or the mask, the state or
                 the reward is missing, or is not asked for.
         """
-        given: dict[str, Any] = {"obs": observation}
+        given = {
+            name: _part(observation, name)
+            for name, _, _ in self.inputs
+            if name.split("/")[0] == "obs"
+        }
         if action_mask is not None:
             given["action_mask"] = action_mask
         if prev_reward is not None:
@@ -296,6 +300,20 @@ class Policy:
                 "number of rows of each. Give a row of each input for every observation."
             )
         return checked
+
+
+def _part(observation: Any, name: str) -> Any:
+    """The part of an observation that is called "obs/speed" or "obs/0"; all of it for "obs"."""
+    part = observation
+    for key in name.split("/")[1:]:
+        try:
+            part = part[key if isinstance(part, Mapping) else int(key)]
+        except (LookupError, TypeError, ValueError) as error:
+            raise PolicyFileError(
+                f"The observation {observation!r:.80} has no part {name!r:.80}. Give it nested as "
+                "the env does."
+            ) from error
+    return part
 
 
 def _value(described: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Any]:

@@ -55,9 +55,10 @@ from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import get_trainable_cls
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
-from trainer.algorithms.policy_export import export_onnx, export_policy
+from trainer.algorithms.policy_export import export_onnx, export_policy, export_torch
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
 from trainer.algorithms.sac import SAC, SACConfig, SACLearner
+from trainer.algorithms.sb3_policies import SB3Policy, load_sb3_policy
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import (
@@ -255,6 +256,7 @@ __all__ = [
     "RunnerLostError",
     "SACConfig",
     "SACLearner",
+    "SB3Policy",
     "SampleBatch",
     "SerializationError",
     "SingleAgentEnvRunner",
@@ -287,10 +289,12 @@ __all__ = [
     "compute_advantages",
     "export_onnx",
     "export_policy",
+    "export_torch",
     "get_global_worker",
     "get_trainable_cls",
     "latest_checkpoint",
     "load_episode",
+    "load_sb3_policy",
     "make_multi_agent",
     "make_replay_buffer",
     "register_env",

@@ -56,16 +56,16 @@ PUBLIC_NAMES = words_of(
         PeriodicCheckpoint PettingZooEnv PolicySpec PrevActionsPrevRewards PrioritizedReplayBuffer
         ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule
         RemoteError ReplayBuffer ResultDict ResultLogger ResultSink RunnerError
-        RunnerFailedError RunnerLostError SACConfig SACLearner SampleBatch
+        RunnerFailedError RunnerLostError SACConfig SACLearner SB3Policy SampleBatch
         SerializationError SingleAgentEnvRunner SingleAgentEpisode
         SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
         StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv
         TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger TrackerService
         TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
         UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
-        compute_advantages export_onnx export_policy get_global_worker get_trainable_cls
-        latest_checkpoint load_episode make_multi_agent make_replay_buffer register_env
-        uniforms_per_row
+        compute_advantages export_onnx export_policy export_torch get_global_worker
+        get_trainable_cls latest_checkpoint load_episode load_sb3_policy make_multi_agent
+        make_replay_buffer register_env uniforms_per_row
     """,
     }
 )

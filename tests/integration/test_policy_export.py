@@ -68,7 +68,8 @@ class SpaceEnv(gym.Env[Any, Any]):
 
     def observed(self):
         observation = self.observation_space.sample()
-        if isinstance(observation, dict) and not observation["action_mask"].any():
+        is_masked = isinstance(observation, dict) and "action_mask" in observation
+        if is_masked and not observation["action_mask"].any():
             observation["action_mask"][1] = 1
         return observation
 
@@ -345,13 +346,20 @@ def _different_actions(algo, obs, *, scale=0.7):
 
 
 def test_what_cannot_be_written_says_why(tmp_path):
+    class ChoosesTwice(SpaceEnv):
+        action_space = gym.spaces.MultiDiscrete([2, 3])
+
     two = gym.spaces.Dict(image=IMAGE, speed=gym.spaces.Box(-1.0, 1.0, (2,)))
-    for space, error, text in (
-        (two, ModuleError, "images beside other numbers"),
-        (gym.spaces.Discrete(4), UnsupportedSpaceError, "observations of a Box"),
+    slashes = gym.spaces.Dict(
+        {"a/b": gym.spaces.Discrete(2), "a": gym.spaces.Dict(b=gym.spaces.Discrete(2))}
+    )
+    for env, space, error, text in (
+        (SpaceEnv, two, ModuleError, "images beside other numbers"),
+        (SpaceEnv, slashes, UnsupportedSpaceError, "both be called 'obs/a/b'"),
+        (ChoosesTwice, gym.spaces.Discrete(4), UnsupportedSpaceError, "actions of Discrete"),
     ):
         settings = {"env_config": {"space": space}, "model": {"fcnet_hiddens": [4]}}
-        with built(PPOConfig, SpaceEnv, settings) as algo:
+        with built(PPOConfig, env, settings) as algo:
             for export, name in ((export_onnx, "policy.onnx"), (export_policy, "policy.npz")):
                 if export is export_onnx:
                     pytest.importorskip("onnx")

@@ -12,7 +12,6 @@ from tests.torch_modules import DenseModule, NoisyConvolution, NoisyDense, TwinS
 from trainer import (  # noqa: E402
     Algorithm,
     DQNConfig,
-    ModuleError,
     PGConfig,
     PPOConfig,
     RLModuleSpec,
@@ -20,7 +19,6 @@ from trainer import (  # noqa: E402
     SerializationError,
     TorchRLModule,
     TrainedPolicy,
-    export_onnx,
 )
 from trainer.testing.envs import TargetEnv  # noqa: E402
 
@@ -123,14 +121,6 @@ def test_pretrained_weights_are_given_to_an_algorithm():
         acted = algo.env_runner.module.get_state()
         # After one update with a small learning rate.
         np.testing.assert_allclose(acted["pi.0.weight"], pretrained["pi.0.weight"], atol=0.01)
-
-
-def test_an_export_as_onnx_is_refused_by_name(tmp_path):
-    with (
-        config(PPOConfig(), "CartPole-v1", DenseModule).build_algo() as algo,
-        pytest.raises(ModuleError, match=r"DenseModule.*torch\.onnx"),
-    ):
-        export_onnx(algo, str(tmp_path / "policy.onnx"))
 
 
 @pytest.mark.process

@@ -48,6 +48,7 @@ EDGES = [
     ("export_weights", ("x", "y"), {"overwrite": "no"}, _FLAG),
     ("export_policy", (None, "x"), {"overwrite": "no"}, _FLAG),
     ("export_onnx", (None, "x"), {"overwrite": "no"}, _FLAG),
+    ("export_torch", (None, "x"), {"overwrite": "no"}, _FLAG),
     # Configs, envs, networks: it would come out in a runner, or deep in a build.
     ("AlgorithmConfig.__init__", (), {"algo_class": "PPO"}, "None or a class"),
     ("ConfigValues.update_from_dict", (), {"config_dict": "x"}, "a dict"),

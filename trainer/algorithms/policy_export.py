@@ -1,4 +1,4 @@
-"""A trained policy as one file, for programs without this package: ONNX, or NumPy alone.
+"""A trained policy as one file, for programs without this package: ONNX, Torch, or NumPy alone.
 
 What is written is inference: from an observation to the action that `compute_single_action(obs,
 explore=False)` gives, normalisation of observations, masks and scaling of actions included. Results
@@ -7,11 +7,13 @@ agree to rounding, not to the bit: others add up in another order.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,14 @@ from checkpoints.writer import write_whole_file
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module, refuse_connectors
 from trainer.algorithms.policy_graph import PolicyGraph, PolicyNode, PolicyValue, graph_of_policy
-from trainer.types import ModuleId
+from trainer.algorithms.policy_in_torch import exported_program, onnx_model, policy_in_torch
+from trainer.config import AlgorithmConfig
+from trainer.connectors import ObservationNormalizer
+from trainer.errors import ModuleError
+from trainer.modules import RLModule
+from trainer.modules.torch_module import TorchRLModule
+from trainer.nn.torch_network import torch_library
+from trainer.types import Array, ModuleId
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean
 
@@ -43,14 +52,19 @@ def export_onnx(
     """Writes the policy as an ONNX model, and returns the absolute path of the file.
 
     Inputs: "obs", float32 [batch, *observation shape], and "action_mask", float32 [batch, actions],
-    if observations have one. Outputs: "action_dist_inputs", float32 [batch, K] (logits; Q values
-    for DQN; means, and log standard deviations behind them), and "action", the most likely action
-    of each row as the env takes it. Needs the extra `onnx`.
+    if observations have one; of Dict and Tuple observations every part, "obs/speed" or "obs/0";
+    numbers of a Discrete or MultiDiscrete one are int64. Outputs: "action_dist_inputs", float32
+    [batch, K] (logits; Q values for DQN; means, and log standard deviations behind them), and
+    "action", the most likely action of each row as the env takes it. Needs the extra `onnx`.
 
     A network with memory takes and gives its state, too: "state_in/h" and "state_in/c" (LSTM) or
     "state_in/h" (GRU), float32 [batch, H], all zeros at the beginning of an episode, come back as
     "state_out/h" and so on, for the next step. With `lstm_use_prev_action`, "state_in/prev_actions"
     is part of it; with `lstm_use_prev_reward` there is an input "prev_rewards", float32 [batch].
+
+    A network in Torch (`TorchRLModule`) is written by `torch.onnx`, for which Torch ≥ 2.6 is
+    needed; its state has the names of `get_initial_state()`, and an initial state that is not zero
+    stands in the model's metadata, "initial_state", as JSON.
 
     Args:
         algorithm: whose networks; from a checkpoint: `Algorithm.from_checkpoint(path)`.
@@ -61,16 +75,52 @@ def export_onnx(
     Raises:
         ImportError: the package `onnx` is not installed.
         ConfigError: there is no such module, or several and none was named.
-        ModuleError: the network is none of the ready-made ones in NumPy, or reads several images.
-        UnsupportedSpaceError: observations are no Box (with a mask or without), or actions neither
-            Discrete nor a Box of floats.
+        ModuleError: the network is a class of your own in NumPy, a ready-made one that reads
+            several images, or one in Torch that Torch cannot write down.
+        UnsupportedSpaceError: actions are neither Discrete nor a Box of floats.
         CheckpointWriteError: the file is there already, or cannot be written.
     """
     onnx = optional_module("onnx", user="export_onnx", extra="onnx")
-    graph, facts = _graph(algorithm, module_id, user="export_onnx")
-    return write_whole_file(
-        file, lambda opened: _write_onnx(onnx, graph, facts, opened), overwrite=overwrite
-    )
+    with _policy_of(algorithm, module_id, user="export_onnx") as (policy, facts):
+        if isinstance(policy.module, TorchRLModule):
+            in_torch = policy_in_torch(*policy)
+            model, facts = onnx_model(in_torch), facts | _uncommon_state(in_torch.initial)
+        else:
+            model = _onnx_model(onnx, graph_of_policy(*policy))
+    onnx.helper.set_model_props(model, facts)
+    onnx.checker.check_model(model, full_check=True)
+    return write_whole_file(file, model.SerializeToString(), overwrite=overwrite)
+
+
+@takes(overwrite=boolean())
+def export_torch(
+    algorithm: Algorithm,
+    file: PathLike,
+    *,
+    module_id: ModuleId | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Writes the policy as a program that Torch runs without this package: `torch.export`.
+
+        export_torch(algo, "policy.pt2")
+        policy = torch.export.load("policy.pt2").module()
+        action = policy(observations)["action"]
+
+    Inputs, in this order, and outputs are those of `export_onnx`; batches of any size. Networks in
+    NumPy and in Torch are written alike. Needs the extra `torch`.
+
+    Arguments and errors are those of `export_onnx`.
+    """
+    torch = torch_library("export_torch")
+    with _policy_of(algorithm, module_id, user="export_torch") as (policy, facts):
+        in_torch = policy_in_torch(*policy)
+    facts |= _uncommon_state(in_torch.initial)
+    program = exported_program(in_torch)
+
+    def write(opened: BinaryIO) -> None:
+        torch.export.save(program, opened, extra_files={"facts.json": json.dumps(facts)})
+
+    return write_whole_file(file, write, overwrite=overwrite)
 
 
 @takes(overwrite=boolean())
@@ -89,8 +139,16 @@ def export_policy(
         action = load_policy("policy.npz").predict(observation)
 
     Arguments, inputs, outputs and errors are those of `export_onnx`; nothing needs to be installed.
+    Networks in Torch are refused.
     """
-    graph, facts = _graph(algorithm, module_id, user="export_policy")
+    with _policy_of(algorithm, module_id, user="export_policy") as (policy, facts):
+        if isinstance(policy.module, TorchRLModule):
+            raise ModuleError(
+                f"The {type(policy.module).__name__} computes in Torch, and a policy file is for "
+                "NumPy alone. Write an ONNX model (`export_onnx`, .onnx) or a program of Torch "
+                "(`export_torch`, .pt2) instead."
+            )
+        graph = graph_of_policy(*policy)
     description = {
         "format": FORMAT,
         "inputs": [dataclasses.asdict(value) for value in graph.inputs],
@@ -106,16 +164,23 @@ def export_policy(
     return write_whole_file(file, write, overwrite=overwrite)
 
 
-def _graph(
+class _Policy(NamedTuple):
+    """What a policy is computed from: the arguments of `graph_of_policy`."""
+
+    module: RLModule
+    config: AlgorithmConfig
+    normalizer: ObservationNormalizer | None
+
+
+@contextlib.contextmanager
+def _policy_of(
     algorithm: Algorithm, module_id: ModuleId | None, *, user: str
-) -> tuple[PolicyGraph, dict[str, str]]:
-    """What the policy computes, and what is told of it."""
+) -> Iterator[tuple[_Policy, dict[str, str]]]:
+    """The policy while nothing changes it, and what is told of it."""
     module_id = known_module(module_id, algorithm.learners, f"{user}(module_id=…)")
     learner = algorithm.learners[module_id]
     module = learner.module
     refuse_connectors(algorithm.config, user)
-    with algorithm.reading(user):
-        graph = graph_of_policy(module, algorithm.config, learner.normalization.observations)
     facts = {
         "algorithm": type(algorithm).__name__,
         "training_iteration": str(algorithm.training_iteration),
@@ -123,13 +188,19 @@ def _graph(
         "observation_space": str(module.observation_space),
         "action_space": str(module.action_space),
     }
-    return graph, facts
+    with algorithm.reading(user):
+        yield _Policy(module, algorithm.config, learner.normalization.observations), facts
 
 
-def _write_onnx(
-    onnx: ModuleType, graph: PolicyGraph, facts: dict[str, str], file: BinaryIO
-) -> None:
-    """Checks the whole model and writes it."""
+def _uncommon_state(initial: Mapping[str, Array]) -> dict[str, str]:
+    """What is told of a state that does not begin with zeros."""
+    if not any(array.any() for array in initial.values()):
+        return {}
+    return {"initial_state": json.dumps({name: a.tolist() for name, a in initial.items()})}
+
+
+def _onnx_model(onnx: ModuleType, graph: PolicyGraph) -> Any:
+    """The graph as an ONNX model."""
     helper: Any = onnx.helper
 
     def code(dtype: str) -> int:
@@ -154,9 +225,6 @@ def _write_onnx(
         [onnx.numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(
+    return helper.make_model(
         parts, opset_imports=opsets, ir_version=IR_VERSION, producer_name="local-trainer"
     )
-    helper.set_model_props(model, facts)
-    onnx.checker.check_model(model, full_check=True)
-    file.write(model.SerializeToString())

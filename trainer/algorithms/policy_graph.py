@@ -6,7 +6,8 @@ operators are those of ONNX; ready-made networks need few of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import RLModule
 from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.feature_noise import LEAST_VARIANCE
+from trainer.modules.memory import state_form
 from trainer.modules.model_config import DefaultModelConfig, image_of
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
@@ -79,10 +81,7 @@ def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
     """
     activations = _activations(module)
     if activations is None:
-        why = "is a class of your own, whose computations only you know"
-        if isinstance(module, TorchRLModule):
-            why = "is written in Torch (`torch.onnx.export` writes its layers)"
-        raise _not_written(module, why)
+        raise _not_written(module, "is a class of your own, whose computations only you know")
     tensors = module.parameters.views
     image = _image_of(module)
     first = next(iter(activations))
@@ -102,7 +101,7 @@ def acting_networks(module: RLModule) -> dict[str, ActingNetwork]:
 def _not_written(module: RLModule, why: str) -> ModuleError:
     return ModuleError(
         f"The {type(module).__name__} {why}, so it cannot be written down. Possible are ready-made "
-        "networks in NumPy that read numbers or one image; for others, take the weights "
+        "networks that read numbers or one image, and those in Torch; for others, take the weights "
         "(`checkpoints.load_weights`) and compute them yourself."
     )
 
@@ -153,6 +152,11 @@ def _hidden_and_head(config: DefaultModelConfig) -> tuple[list[str], list[str]]:
 
 # ---- graph
 
+NETWORK: Final = "Network"
+"""The operator that is a network in Torch; none of ONNX."""
+PART: Final = "Part"
+"""The operator that gives one of the values of a network; none of ONNX."""
+
 _ACTIVATIONS: Final = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "elu": "Elu"}
 
 
@@ -196,6 +200,8 @@ class PolicyGraph:
         constants: arrays by name.
         inputs: what is given.
         outputs: what is asked for.
+        initial: of inputs that are given back step by step: what they are at the beginning of an
+            episode, by name.
     """
 
     def __init__(self) -> None:
@@ -203,11 +209,26 @@ class PolicyGraph:
         self.constants: dict[str, Array] = {}
         self.inputs: list[PolicyValue] = []
         self.outputs: list[PolicyValue] = []
+        self.initial: dict[str, Array] = {}
 
     def input(self, name: str, shape: tuple[int, ...], dtype: Any) -> str:
-        """An input [batch, *shape]."""
+        """An input [batch, *shape].
+
+        Raises:
+            UnsupportedSpaceError: there is one of that name already.
+        """
+        if any(value.name == name for value in self.inputs):
+            raise UnsupportedSpaceError(
+                f"Two parts of the observation would both be called {name!r} in what is written. "
+                "Give the keys of the Dict space other names, without slashes."
+            )
         self.inputs.append(PolicyValue(name, shape, np.dtype(dtype).name))
         return name
+
+    def remembered(self, name: str, initial: Array) -> str:
+        """An input [batch, *shape], float32, that begins every episode with these numbers."""
+        self.initial[name] = np.array(initial, np.float32)
+        return self.input(name, initial.shape, np.float32)
 
     def output(self, value: str, name: str, shape: tuple[int, ...], dtype: Any) -> None:
         """Declares a value as output [batch, *shape] of that name."""
@@ -231,6 +252,10 @@ class PolicyGraph:
     def cast(self, value: str, dtype: Any) -> str:
         """The value as another number type."""
         return self.add("Cast", value, to=np.dtype(dtype).name)
+
+    def side_by_side(self, values: Sequence[str]) -> str:
+        """Values [batch, N] as one, [batch, sum of N]."""
+        return values[0] if len(values) == 1 else self.add("Concat", *values, axis=1)
 
     def columns(self, value: str, start: int, stop: int) -> str:
         """Some columns of [batch, N]."""
@@ -298,31 +323,35 @@ def graph_of_policy(
     """From an observation to the action of `compute_single_action(obs, explore=False)`.
 
     Inputs: "obs", float32 [batch, *shape of the observations], and "action_mask", float32 [batch,
-    actions], if they have one. Outputs: "action_dist_inputs", float32 [batch, K] (logits; Q values
-    for DQN; means, and log standard deviations behind them), and "action", the most likely action
-    of each row as the env takes it. A network with memory has more of both; see `_step_of_memory`.
+    actions], if they have one. Of Dict and Tuple observations every part is an input, "obs/speed"
+    or "obs/0/speed"; of a Discrete one its number, int64 [batch], of a MultiDiscrete one int64
+    [batch, *shape]. Outputs: "action_dist_inputs", float32 [batch, K] (logits; Q values for DQN;
+    means, and log standard deviations behind them), and "action", the most likely action of each
+    row as the env takes it. A network with memory has more of both; see `_step_of_memory`.
 
     Args:
-        module: the network.
+        module: the network. One in Torch is a single node `NETWORK`; see `_in_torch`.
         config: says what is done to actions.
         normalizer: of the observations, if they are normalised.
 
     Raises:
-        ModuleError: the network is a class of the user's own, or has several images.
-        UnsupportedSpaceError: observations are no Box, or actions neither Discrete nor a Box of
-            floats.
+        ModuleError: the network is a class of the user's own in NumPy, or a ready-made one that
+            reads several images, or one beside other numbers.
+        UnsupportedSpaceError: actions are neither Discrete nor a Box of floats.
     """
-    networks = acting_networks(module)
-    observed = _observed_box(module)
+    _check_actions(module)
     graph = PolicyGraph()
-    shape = observed.shape or ()
-    obs = graph.reshaped(graph.input("obs", shape, np.float32), module.obs_size)
+    networks = {} if isinstance(module, TorchRLModule) else acting_networks(module)
+    obs = _encoded(graph, module)
     mask = None
     if module.action_masks is not None:
         mask = graph.input("action_mask", (module.action_masks.width,), np.float32)
     if normalizer is not None:
         obs = _normalized(graph, obs, normalizer, module.obs_size)
-    inputs = _distribution_inputs(graph, obs, module, networks)
+    if isinstance(module, TorchRLModule):
+        inputs = _in_torch(graph, obs, mask, module)
+    else:
+        inputs = _distribution_inputs(graph, obs, module, networks)
     if mask is not None:
         inputs = _masked(graph, inputs, mask)
     if module.is_stateful() and module.model_config.get("lstm_use_prev_action"):
@@ -334,25 +363,51 @@ def graph_of_policy(
     return graph
 
 
-def _observed_box(module: RLModule) -> spaces.Box:
-    """The space of what the network sees, without a mask."""
-    seen = module.seen_space
-    if isinstance(seen, spaces.Dict) and len(seen.spaces) == 1:
-        seen = next(iter(seen.spaces.values()))
-    if not isinstance(seen, spaces.Box):
-        raise UnsupportedSpaceError(
-            f"A policy that is written down takes observations of a Box, with an action mask or "
-            f"without; this env has {module.observation_space}, which is encoded before the "
-            "network reads it. Wrap the env so that it gives one array of numbers, or export the "
-            "weights and encode observations yourself."
-        )
+def _check_actions(module: RLModule) -> None:
     if type(module.action_distribution) not in (Categorical, DiagGaussian, SquashedGaussian):
         raise UnsupportedSpaceError(
             "A policy that is written down gives actions of Discrete spaces and of a Box of "
             f"floats; this env has {module.action_space}. Export the weights instead (an .npz "
             "file)."
         )
-    return seen
+
+
+def _encoded(graph: PolicyGraph, module: RLModule) -> str:
+    """Observations as the network reads them, [batch, D]; see `ObservationEncoder`."""
+    leaves = list(_named_leaves(module.seen_space, "obs"))
+    if len(leaves) == 1:
+        leaves = [("obs", leaves[0][1])]  # beside a mask: whatever its key
+    return graph.side_by_side([_encoded_leaf(graph, name, space) for name, space in leaves])
+
+
+def _encoded_leaf(graph: PolicyGraph, name: str, space: Any) -> str:
+    shape = space.shape or ()
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return graph.reshaped(graph.input(name, shape, np.float32), math.prod(shape))
+    sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    starts = np.broadcast_to(np.ravel(space.start), sizes.shape)
+    numbers = graph.reshaped(graph.input(name, shape, np.int64), len(sizes))
+    codes = [
+        graph.add(
+            "Equal",
+            graph.columns(numbers, place, place + 1),
+            graph.constant(np.arange(start, start + size), np.int64),
+        )
+        for place, (size, start) in enumerate(zip(sizes, starts, strict=True))
+    ]
+    return graph.cast(
+        codes[0] if len(codes) == 1 else graph.add("Concat", *codes, axis=1), np.float32
+    )
+
+
+def _named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of a nested space or state, in order, with names such as "obs/speed" or "h/0"."""
+    parts = tree.spaces if isinstance(tree, spaces.Dict | spaces.Tuple) else tree
+    if not isinstance(parts, Mapping | tuple):
+        yield name, tree
+        return
+    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+        yield from _named_leaves(part, f"{name}/{key}")
 
 
 def _normalized(graph: PolicyGraph, obs: str, normalizer: ObservationNormalizer, size: int) -> str:
@@ -401,6 +456,39 @@ def _distribution_inputs(
     return graph.add("Concat", means, deviations, axis=1)
 
 
+def _in_torch(graph: PolicyGraph, obs: str, mask: str | None, module: TorchRLModule) -> str:
+    """What a network in Torch computes, as a node `NETWORK` that gives several values.
+
+    It reads observations with masks behind them; with memory, also the leaves of its state and, by
+    the names in `columns`, the step before. It gives the distribution's inputs, and the state
+    after.
+    """
+    given = [graph.side_by_side([obs] if mask is None else [obs, mask])]
+    if not module.is_stateful():
+        return graph.add(PART, graph.add(NETWORK, *given, columns=()), index=0)
+    state = {
+        name.removeprefix("/"): leaf for name, leaf in _named_leaves(state_form(module).initial, "")
+    }
+    given += [graph.remembered(f"{STATE_IN}{name}", leaf) for name, leaf in state.items()]
+    previous = _previous_step(graph, module)
+    network = graph.add(NETWORK, *given, *previous.values(), columns=tuple(previous))
+    for index, (name, leaf) in enumerate(state.items(), start=1):
+        after = graph.add(PART, network, index=index)
+        graph.output(after, f"{STATE_OUT}{name}", leaf.shape, np.float32)
+    return graph.add(PART, network, index=0)
+
+
+def _previous_step(graph: PolicyGraph, module: RLModule) -> dict[str, str]:
+    """The inputs that hold the step before, as far as the network reads it; see `PreviousSteps`."""
+    config, inputs = module.model_config, {}
+    if config.get("lstm_use_prev_action"):
+        nothing = np.zeros(observation_size(module.action_space))
+        inputs[PREV_ACTIONS] = graph.remembered(f"{STATE_IN}{PREV_ACTIONS}", nothing)
+    if config.get("lstm_use_prev_reward"):
+        inputs[PREV_REWARDS] = graph.remembered(PREV_REWARDS, np.zeros(()))
+    return inputs
+
+
 def _step_of_memory(graph: PolicyGraph, features: str, module: RLModule) -> str:
     """One step of the recurrent layer, behind the policy's tower; see `RecurrentModule`.
 
@@ -411,17 +499,13 @@ def _step_of_memory(graph: PolicyGraph, features: str, module: RLModule) -> str:
     left out, for no action follows from it.
     """
     config = DefaultModelConfig.from_setting(module.model_config)
-    read = [features]
-    if config.lstm_use_prev_action:
-        width = observation_size(module.action_space)
-        read.append(graph.input(f"{STATE_IN}{PREV_ACTIONS}", (width,), np.float32))
-    if config.lstm_use_prev_reward:
-        read.append(graph.reshaped(graph.input(PREV_REWARDS, (), np.float32), 1))
-    if len(read) > 1:
-        features = graph.add("Concat", *read, axis=1)
+    previous = _previous_step(graph, module)
+    if PREV_REWARDS in previous:
+        previous[PREV_REWARDS] = graph.reshaped(previous[PREV_REWARDS], 1)
+    features = graph.side_by_side([features, *previous.values()])
     kind, width = config.memory or "lstm", config.lstm_cell_size
     state = {
-        name: graph.input(f"{STATE_IN}{name}", (width,), np.float32)
+        name: graph.remembered(f"{STATE_IN}{name}", np.zeros(width))
         for name in RECURRENT_LAYERS[kind].state_names
     }
     memory = f"{_tower_of_policy(module)}/memory"

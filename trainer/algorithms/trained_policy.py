@@ -25,9 +25,11 @@ from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import CONFIG, only_module_of
 from trainer.algorithms.inference import ActionRequest, Inference, known_module
+from trainer.algorithms.policy_in_torch import policy_in_torch
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import normalization_settings
 from trainer.connectors import NormalizationStatistics, ObservationEncoder
+from trainer.connectors.encoding import NOTHING
 from trainer.episodes.episode_columns import STATE_OUT
 from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
@@ -88,9 +90,10 @@ class TrainedPolicy:
         self.module = module
         self.algorithm = algorithm
         self.training_iteration = training_iteration
+        self._config = config
         self._inference = Inference(module, config, root_seed=0)
-        if statistics is not None:
-            self._inference.normalize_with(statistics.current())
+        self._normalization = NOTHING if statistics is None else statistics.current()
+        self._inference.normalize_with(self._normalization)
 
     @classmethod
     def from_checkpoint(
@@ -196,6 +199,30 @@ class TrainedPolicy:
             return self._inference.action(observation, request)
         action, outputs = self._inference.action_with_outputs(observation, request)
         return action, outputs[STATE_OUT]
+
+    def to_torch(self) -> Any:
+        """The policy as a plain `torch.nn.Module` in evaluation mode, of its own memory.
+
+            network = policy.to_torch()
+            action = network(observations)["action"]
+
+        It takes tensors for batches of any size, in the order of `network.inputs`, each with a
+        `name`, a `shape` without the batch, and a `dtype`: "obs", [batch, *shape] (of Dict and
+        Tuple observations every part, such as "obs/speed"), an "action_mask" if observations have
+        one, and of a network with memory its state, which `network.initial_state(batch_size)` gives
+        at the beginning of an episode. It returns a dict: "action" as the env takes it, [batch,
+        ...]; "action_dist_inputs" [batch, K]; of a network with memory "state_out/...", in the
+        order of the state's inputs. Observations are normalised, and actions masked, scaled and
+        clipped within. Layers of a `TorchRLModule` are parameters that gradients reach; weights of
+        the ready-made networks are buffers. Results agree with `predict` to rounding (about 1e-6).
+
+        Raises:
+            ImportError: Torch is not installed (the extra `torch`).
+            ModuleError: the network is a class of your own in NumPy, or a ready-made one that reads
+                several images, or one beside other numbers.
+            UnsupportedSpaceError: actions are neither Discrete nor a Box of floats.
+        """
+        return policy_in_torch(self.module, self._config, self._normalization.observations)
 
     def predict_all(self, observations: Sequence[Any]) -> list[Any]:
         """The actions for several observations, in their order; see `predict`.

@@ -41,7 +41,7 @@ from checkpoints.manifest import CODE_FILE, version_differences
 from checkpoints.reader import newest_whole, read_array_places
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.inference import known_module
-from trainer.algorithms.policy_export import export_onnx, export_policy
+from trainer.algorithms.policy_export import export_onnx, export_policy, export_torch
 from trainer.cli.named_code import import_from_here
 from trainer.cli.output import missing_extras_explained, on_one_line, print_json, print_text
 from trainer.cli.run_directory import RUN_FILE
@@ -520,18 +520,23 @@ def diff(arguments: argparse.Namespace) -> int:
     return 0 if found.is_equal else DIFFERENT
 
 
+_EXPORTS: Final = {".onnx": export_onnx, ".pt2": export_torch}
+"""What writes a policy, by the ending of the file; .npz can be weights, too."""
+
+
 def export(arguments: argparse.Namespace) -> int:
-    """`local-trainer export`: weights as .npz, or the policy as .npz or .onnx."""
+    """`local-trainer export`: weights as .npz, or the policy as .npz, .onnx or .pt2."""
     kind = Path(arguments.file).suffix.lower()
-    if kind not in (".npz", ".onnx"):
+    if kind != ".npz" and kind not in _EXPORTS:
         raise ConfigError(
             f"{arguments.file!r} does not say what to write. Give a file that ends with .npz (the "
-            "weights, for numpy.load) or .onnx (the policy, for ONNX runtimes)."
+            "weights, for numpy.load), .onnx (the policy, for ONNX runtimes) or .pt2 (the policy, "
+            "for torch.export.load)."
         )
     checkpoint, component = arguments.path, arguments.component
     if Path(checkpoint).expanduser().is_dir():  # and not a component in one
         checkpoint = str(checkpoint_at(checkpoint))
-    is_policy = kind == ".onnx" or arguments.policy
+    is_policy = kind in _EXPORTS or arguments.policy
     if not is_policy:
         _refuse_options_of_policies(arguments)
         file = export_weights(
@@ -545,8 +550,8 @@ def export(arguments: argparse.Namespace) -> int:
     else:
         if component is not None:
             raise ConfigError(
-                "--component chooses arrays for .npz; .onnx and --policy write the policy. Leave "
-                "out one."
+                f"--component chooses arrays for .npz; {', '.join(_EXPORTS)} and --policy write "
+                "the policy. Leave out one."
             )
         file = _export_policy(checkpoint, arguments)
         what = {"bytes": file.stat().st_size}
@@ -578,7 +583,7 @@ def _export_policy(checkpoint: str, arguments: argparse.Namespace) -> Path:
             checkpoint, allow_code=arguments.allow_code, **_TO_ACT_ONLY, **given
         ) as algo,
     ):
-        export = export_onnx if arguments.file.lower().endswith(".onnx") else export_policy
+        export = _EXPORTS.get(Path(arguments.file).suffix.lower(), export_policy)
         module_id = known_module(arguments.module, algo.learners, "--module")
         return export(algo, arguments.file, module_id=module_id, overwrite=arguments.overwrite)
 

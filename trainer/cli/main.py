@@ -500,13 +500,16 @@ def _add_diff(subparsers: _Subparsers) -> None:
 
 def _add_export(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser(
-        "export", help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx)"
+        "export",
+        help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx) or Torch (.pt2)",
     )
     parser.set_defaults(command=checkpoint_commands.export)
     parser.add_argument(
         "path", type=place, help="a run's directory, a checkpoint, or a component in one"
     )
-    parser.add_argument("file", type=place, help="where to; its ending, .npz or .onnx, says what")
+    parser.add_argument(
+        "file", type=place, help="where to; its ending (.npz, .onnx, .pt2) says what"
+    )
     parser.add_argument(
         "--policy", action="store_true",
         help=".npz: the policy, for checkpoints.policy.load_policy, instead of weights",

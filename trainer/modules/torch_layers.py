@@ -407,6 +407,26 @@ class TorchLayers:
         given = {ACTION_DIST_INPUTS: inputs, VF_PREDS: values, ACTIONS: actions}
         return {name: rows for name, rows in given.items() if rows is not None}
 
+    def act_as_part(
+        self, rows: Any, state: Sequence[Any], columns: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """What acting without exploration gives for tensors, as part of a network around it.
+
+        In the mode, on the device and with the gradients that it finds. Masks are not applied.
+
+        Args:
+            rows: encoded observations with masks, [B, D + M].
+            state: the leaves of the state of a module with memory, [B, ...]; else empty.
+            columns: of the steps before, as far as it reads them, [B, ...].
+
+        Returns:
+            The action distribution inputs [B, K], and the leaves of the state after the step.
+        """
+        del state
+        forward = self._module._forward_inference
+        outputs = forward(self.batch(rows, columns))
+        return (self._checked_inputs(forward, outputs, (rows.shape[0],)),)
+
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """The forward pass of learning; keeps the graph for `backward`."""
         rows = self.with_masks(rows)
@@ -845,7 +865,8 @@ def _unflattened(space: gym.Space[Any], rows: Any, start: int) -> tuple[Any, int
     stop = start + spaces.flatdim(space)
     part = rows[:, start:stop]
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        part = part.reshape(len(rows), *space.shape)
+        # Not len(rows): a number, where the computation is written down for any number of rows.
+        part = part.reshape(rows.shape[0], *space.shape)
     return part, stop
 
 

@@ -7,7 +7,7 @@ taken out of the padding in Torch, so autograd gives padding no gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -159,6 +159,28 @@ class TorchMemoryLayers(TorchLayers):
             more = np.zeros((self.rows_at_once - len(part), *part.shape[1:]), part.dtype)
             part = np.concatenate([part, more])
         return aligned_copy(self.torch, part, self._dtype)
+
+    def act_as_part(
+        self, rows: Any, state: Sequence[Any], columns: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """See `TorchLayers.act_as_part`; every row is a sequence of one step."""
+        forward, leaves, initial = self._module._forward_inference, iter(state), self.form.initial
+        steps = {name: column[:, None] for name, column in columns.items()}
+        obs = nested.map_leaves(lambda leaf: leaf[:, None], self._nested(rows))
+        lengths = self.torch.ones_like(rows[:, 0], dtype=self.torch.int64)
+        outputs = forward(
+            {
+                **steps,
+                OBS: obs,
+                STATE_IN: nested.map_leaves(lambda _: next(leaves), initial),
+                SEQ_LENS: lengths,
+                LOSS_MASK: lengths[:, None] > 0,
+            }
+        )
+        inputs = self._checked_inputs(forward, outputs, (rows.shape[0], 1))[:, 0]
+        after: list[Any] = []
+        nested.map_leaves(lambda _, leaf: after.append(leaf), initial, outputs[STATE_OUT])
+        return (inputs, *after)
 
     def learn(self, rows: Array, columns: Mapping[str, Any]) -> dict[str, Array]:
         """See `TorchLayers.learn`; the rows are those of whole sequences."""

@@ -404,5 +404,5 @@ def _outputs_of_network(given: Any) -> dict[str, Any]:
         return dict(given)
     if isinstance(given, tuple | list) and len(given) == 2:
         inputs, values = given
-        return {ACTION_DIST_INPUTS: inputs, VF_PREDS: values.reshape(len(inputs))}
+        return {ACTION_DIST_INPUTS: inputs, VF_PREDS: values.reshape(inputs.shape[0])}
     return {ACTION_DIST_INPUTS: given}

@@ -324,6 +324,9 @@ _LOGGERS: Final = (
 )
 
 _NO_CLUSTER: Final = "Nothing is reserved on a single machine."
+_DEVICE: Final = (
+    'A `TorchRLModule` learns on an accelerator with `model_config={"device": "cuda"}`.'
+)
 _NO_TORCH: Final = "Networks run in NumPy; for Torch, see `TorchRLModule`."
 _ALWAYS_MERGED: Final = (
     "Statistics of normalisation are always those of all runners, and sent to all of them."
@@ -361,7 +364,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "update_worker_filter_stats": UnusedSetting(True, _ALWAYS_MERGED),
         "enable_connectors": UnusedSetting(True, _ONE_STACK),
         "num_cpus_per_learner": UnusedSetting("auto", _NO_CLUSTER),
-        "num_gpus_per_learner": UnusedSetting(0, _NO_CLUSTER),
+        "num_gpus_per_learner": UnusedSetting(0, _DEVICE),
         "max_requests_in_flight_per_aggregator_actor": UnusedSetting(3, _NO_CLUSTER),
         "local_gpu_idx": UnusedSetting(0, _NO_TORCH),
         "max_requests_in_flight_per_learner": UnusedSetting(
@@ -386,7 +389,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "policy_map_capacity": UnusedSetting(100, "All modules stay in memory."),
         "policy_states_are_swappable": UnusedSetting(False, "All modules stay in memory."),
         "num_cpus_for_main_process": UnusedSetting(1, _NO_CLUSTER),
-        "num_gpus": UnusedSetting(0, _NO_TORCH),
+        "num_gpus": UnusedSetting(0, _DEVICE),
         "framework_str": UnusedSetting("torch", _NO_TORCH),
         "eager_tracing": UnusedSetting(True, _NO_TORCH),
         "eager_max_retraces": UnusedSetting(20, _NO_TORCH),
