@@ -305,7 +305,7 @@ def flat_rows(torch: Any, observations: Any, mask_key: str | None) -> Any:
             for value in part:
                 add(value)
         else:
-            found.append(part.reshape(len(part), -1))
+            found.append(part.reshape(part.shape[0], -1))
 
     add(observations)
     return found[0] if len(found) == 1 else torch.cat(found, dim=-1)

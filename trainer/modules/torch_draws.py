@@ -1,4 +1,4 @@
-"""Actions that a module in Torch draws itself, such as one part given another."""
+"""What a module in Torch draws: while it learns, and actions, such as one given another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,32 @@ import numpy as np
 from trainer.episodes import nested
 from trainer.episodes.episode_columns import ACTION_LOGP, ACTIONS
 from trainer.errors import ModuleError
+from trainer.seeding import PositionStream, Role
 from trainer.types import Array
+
+# ---- while learning
+
+
+class Draws:
+    """The seeds of dropout and other draws: a function of the update and the minibatch."""
+
+    def __init__(self) -> None:
+        self._of: tuple[int, ...] = ()
+        self._rng: np.random.Generator | None = None
+
+    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...]) -> None:
+        """Goes to the first minibatch of an update."""
+        if (root_seed, *of) != self._of:
+            self._of = (root_seed, *of)
+            self._stream = PositionStream(root_seed, Role.MODULE, of=of)
+        self._rng = self._stream.at(number)
+
+    def next_seed(self) -> int:
+        """The seed of the next forward pass; always the same outside an update."""
+        return 0 if self._rng is None else int(self._rng.integers(2**63))
+
+
+# ---- actions
 
 DRAW_SEEDS: Final = "draw_seeds"
 """uint64, [B]: what the draws of each row follow from, of a module that draws actions itself."""

@@ -25,12 +25,11 @@ from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import INVALID, masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
-from trainer.modules.torch_draws import DRAW_SEEDS, check_drawing, drawn_actions
+from trainer.modules.torch_draws import DRAW_SEEDS, Draws, check_drawing, drawn_actions
 from trainer.modules.torch_mirror import TorchMirror
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
 from trainer.nn.torch_network import aligned_copy, fixed_torch, seeded_draws
-from trainer.seeding import PositionStream, Role
 from trainer.spaces import leaf_spaces, shown_images
 from trainer.types import Array
 
@@ -63,25 +62,6 @@ class TorchParameters(Parameters):
         return iter(self.tensors.values())
 
 
-class _Draws:
-    """The seeds of dropout and other draws: a function of the update and the minibatch."""
-
-    def __init__(self) -> None:
-        self._of: tuple[int, ...] = ()
-        self._rng: np.random.Generator | None = None
-
-    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...]) -> None:
-        """Goes to the first minibatch of an update."""
-        if (root_seed, *of) != self._of:
-            self._of = (root_seed, *of)
-            self._stream = PositionStream(root_seed, Role.MODULE, of=of)
-        self._rng = self._stream.at(number)
-
-    def next_seed(self) -> int:
-        """The seed of the next forward pass; always the same outside an update."""
-        return 0 if self._rng is None else int(self._rng.integers(2**63))
-
-
 class TorchLayers:
     """The Torch half of one module: its layers, and how they act and learn.
 
@@ -107,7 +87,7 @@ class TorchLayers:
         self._device: Any = None
         self._acting_names: frozenset[str] | None = None
         self.container = torch.nn.Module()
-        self.draws = _Draws()
+        self.draws = Draws()
         self.rows_at_once = 1
         self.gives_values = self.gives_actions = False
         self._values_first = False
