@@ -100,6 +100,7 @@ def test_rllibs_name_is_understood():
     made = PPOConfig().environment(CountdownEnv).experimental(_torch_lr_scheduler_classes=PAIR)
     assert made.torch_lr_schedulers[0].keywords == {"factor": 0.1, "total_iters": 3}
     assert made._torch_lr_scheduler_classes is made.torch_lr_schedulers
+    assert PPOConfig.overrides(exploration=False) == {"explore": False}
 
 
 @pytest.mark.parametrize("cls", [None, PPOTorchLearner])

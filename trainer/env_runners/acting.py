@@ -149,7 +149,8 @@ class Policy:
         self.noise_width = draws.noise_width
         self._keeps_values = keeps_values
         self._gives_logp = strategy is not None and strategy.gives_logp
-        if module.gives_actions and strategy is not None:
+        self._module_draws = module.gives_actions
+        if self._module_draws and strategy is not None:
             raise ConfigError(
                 f"`exploration_config`: {type(module).__name__} draws actions itself, so a "
                 f"{type(strategy).__name__} would have nothing to say. Leave it out, or return the "
@@ -206,7 +207,7 @@ class Policy:
         self._newest = request
         explore, form = request.explore, self.state_form
         batch = {OBS: self.encoded(rows.obs, rows.slots)}
-        if self.module.gives_actions:
+        if self._module_draws:
             batch[DRAW_SEEDS] = draw_seeds(rows.noise)
         if form is not None:
             states = form.filled(rows.memory)
@@ -221,7 +222,7 @@ class Policy:
         if self.strategy is not None:
             actions, outputs = self._explored(self.strategy, given, rows, request)
         else:
-            if self.module.gives_actions:
+            if self._module_draws:
                 actions = given[ACTIONS]
             elif explore:
                 actions = self.distribution.sample(inputs, rows.noise)
