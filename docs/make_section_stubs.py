@@ -43,6 +43,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
 _HOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Callable": "collections.abc",
+        "Sequence": "collections.abc",
         "Any": "typing",
         "Self": "typing_extensions",
         "ConfigValues": "trainer.config.config_values",

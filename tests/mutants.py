@@ -65,11 +65,20 @@ SHOWN = {
         "unit/test_seeding unit/test_modules_by_module", ("DQN", "PPO, several agents")
     ),
     "trainer/learners/learner.py": Shown(
-        "unit/test_ppo_learner unit/test_dqn_learner unit/test_sac_learner "
-        "contract/test_components integration/test_own_learners",
-        ("DQN, distributions", "DQN", "PPO"),
+        "unit/test_ppo_learner contract/test_components integration/test_own_learners",
+        ("DQN", "PPO"),
     ),
+    "trainer/learners/replay_learner.py": Shown(
+        "unit/test_dqn_learner unit/test_sac_learner "
+        "contract/test_components integration/test_own_learners",
+        ("DQN, distributions", "DQN"),
+    ),
+    "trainer/connectors/learner_pieces.py": Shown("integration/test_learner_connectors"),
+    "trainer/modules/torch_layers.py": Shown("integration/test_torch_draws"),
+    "trainer/modules/torch_draws.py": Shown("integration/test_torch_draws"),
+    "trainer/learners/torch_schedulers.py": Shown("integration/test_torch_lr_schedulers"),
     "trainer/algorithms/ppo/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
+    "trainer/learners/torch_learner.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/learners/torch_optimizers.py": Shown("integration/test_own_losses_in_torch"),
     "trainer/nn/optimizers.py": Shown(
         "contract/test_modules unit/test_nn_optimizers contract/test_components",
@@ -281,8 +290,17 @@ MUTANTS = [
     # ---- learning and its state
     *_of(
         "trainer/learners/learner.py",
-        ("            undo(self.mark())\n            self.before", "            self.before"),
-        ("            self.num_updates += 1\n            self.after", "            self.after"),
+        ("            undo(self.mark())\n            episodes", "            episodes"),
+        (
+            "                self.num_updates += 1\n                for",
+            "                for",
+        ),
+        ("        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
+        ("            self.metrics.set_state(of_users[_LOGGED])\n", "            pass\n"),
+        ("            self._attributes.remove_all_but(names)\n", ""),
+    ),
+    *_of(
+        "trainer/learners/replay_learner.py",
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
         ("target *= 1.0 - tau", "target *= 1.0"),
         (
@@ -290,9 +308,6 @@ MUTANTS = [
             "",
         ),
         ('        self.num_target_updates = int(state["num_target_updates"])\n', ""),
-        ("        self._attributes.set_state(of_users.get(_ATTRIBUTES, {}))\n", ""),
-        ("            self.metrics.set_state(of_users[_LOGGED])\n", "            pass\n"),
-        ("            self._attributes.remove_all_but(names)\n", ""),
         (
             "            if isinstance(part, TargetNetwork):\n                part.follow(1.0)",
             "            del part",
@@ -302,6 +317,29 @@ MUTANTS = [
             "lr = self._lr.value_at(num_env_steps_sampled_before)\n        event",
             "lr = self._lr.value_at(0)\n        event",
         ),
+    ),
+    *_of(
+        "trainer/connectors/learner_pieces.py",
+        ("copies = [_copied(episode) for episode in episodes]", "copies = list(episodes)"),
+        ("        own.update(copy.deepcopy(state[name]))\n", ""),
+        ("                delattr(piece, name)\n", "                pass\n"),
+        ("            _give(piece, state[str(number)])\n", "            pass\n"),
+    ),
+    *_of(
+        "trainer/modules/torch_layers.py",
+        ("seed = 0 if seeds is None else int(seeds[start])", "seed = 0"),
+        ("with seeded_draws(self.torch, seed):", "if True:"),
+        ("self.gives_actions, self.rows_at_once = True, 1", "self.gives_actions = True"),
+    ),
+    *_of(
+        "trainer/modules/torch_draws.py",
+        (".view(np.uint64) >> np.uint64(1)", ".view(np.uint64) * np.uint64(0)"),
+    ),
+    *_of(
+        "trainer/learners/torch_schedulers.py",
+        ('        for _ in range(state["num_steps"]):\n            self.step()\n', ""),
+        ("        self._begin()\n        for _", "        for _"),
+        ("        self._num_steps += 1\n", ""),
     ),
     *_of(
         "trainer/nn/optimizers.py",
@@ -341,14 +379,17 @@ MUTANTS = [
     ),
     *_of(
         "trainer/algorithms/ppo/torch_learner.py",
-        ("        self.clipping.clip(global_norm=norm)\n", ""),
         ("            loss = loss + c.kl_coeff * kl.mean()", "            loss = loss + kl.mean()"),
+    ),
+    *_of(
+        "trainer/learners/torch_learner.py",
+        ("        self.clipping.clip(global_norm=norm)\n", ""),
         ("optimizer.step(self._num_env_steps)", "optimizer.step(0)"),
     ),
     *_of(
         "trainer/learners/torch_optimizers.py",
         ("given.keys() == expected[index].keys()", "True"),
-        ("copy.deepcopy(self._optimizer.state_dict())", "self._optimizer.state_dict()"),
+        ("copy.deepcopy(self.optimizer.state_dict())", "self.optimizer.state_dict()"),
     ),
     # ---- replay
     *_of(

@@ -136,6 +136,7 @@ from trainer.exploration import (
     StochasticSampling,
     uniforms_per_row,
 )
+from trainer.learners import Learner, TorchLearner
 from trainer.metrics import MetricsLogger, ResultDict
 from trainer.modules import (
     DefaultModelConfig,
@@ -143,6 +144,7 @@ from trainer.modules import (
     MultiRLModule,
     MultiRLModuleSpec,
     PolicySpec,
+    PPOTorchRLModule,
     RandomRLModule,
     RLModule,
     RLModuleSpec,
@@ -205,6 +207,7 @@ __all__ = [
     "FrozenConfigError",
     "GaussianNoise",
     "JSONLinesLogger",
+    "Learner",
     "MLflowLogger",
     "Matchups",
     "MeanStdFilter",
@@ -225,6 +228,7 @@ __all__ = [
     "PPOConfig",
     "PPOLearner",
     "PPOTorchLearner",
+    "PPOTorchRLModule",
     "PadObservations",
     "ParallelPettingZooEnv",
     "ParameterNoise",
@@ -267,6 +271,7 @@ __all__ = [
     "TaskLadder",
     "TaskSettableEnv",
     "TensorBoardLogger",
+    "TorchLearner",
     "TorchRLModule",
     "TorchSACModule",
     "TrackerLogger",

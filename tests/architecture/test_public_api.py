@@ -45,12 +45,13 @@ PUBLIC_NAMES = words_of(
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
         EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
-        FrozenConfigError GaussianNoise JSONLinesLogger MLflowLogger Matchups
+        FrozenConfigError GaussianNoise JSONLinesLogger Learner MLflowLogger Matchups
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
         MultiAgentEnvRunner MultiAgentEpisode MultiAgentObservationPreprocessor MultiRLModule
         MultiRLModuleSpec
         NonFiniteError NonFiniteGuard OrnsteinUhlenbeckNoise PGConfig PGLearner PPOConfig
-        PPOLearner PPOTorchLearner PadObservations ParallelPettingZooEnv ParameterNoise
+        PPOLearner PPOTorchLearner PPOTorchRLModule PadObservations ParallelPettingZooEnv
+        ParameterNoise
         PerWorkerEpsilonGreedy PerWorkerGaussianNoise PerWorkerOrnsteinUhlenbeckNoise
         PeriodicCheckpoint PettingZooEnv PolicySpec PrevActionsPrevRewards PrioritizedReplayBuffer
         ProgressPrinter RLModule RLModuleSpec RLlibCallback Random RandomRLModule
@@ -59,7 +60,7 @@ PUBLIC_NAMES = words_of(
         SerializationError SingleAgentEnvRunner SingleAgentEpisode
         SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
         StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv
-        TensorBoardLogger TorchRLModule TorchSACModule TrackerLogger TrackerService
+        TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger TrackerService
         TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
         UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
         compute_advantages export_onnx export_policy export_torch get_global_worker

@@ -74,7 +74,7 @@ class Case(NamedTuple):
     @property
     def needs_torch(self):
         return self.config.get("backend") == "torch" or self.module_class.startswith(
-            (OF_TORCH, _TORCH_UNIT)
+            (OF_TORCH, _TORCH_UNIT, ACTOR_CRITIC_IN_TORCH)
         )
 
     @property
@@ -113,6 +113,7 @@ class Case(NamedTuple):
 
 
 ACTOR_CRITIC = "trainer.modules.actor_critic:ActorCriticModule"
+ACTOR_CRITIC_IN_TORCH = "trainer.modules.torch_actor_critic:PPOTorchRLModule"
 POLICY = "trainer.modules.actor_critic:PolicyModule"
 RECURRENT = "trainer.modules.recurrent_module:RecurrentModule"
 RECURRENT_POLICY = "trainer.modules.recurrent_module:RecurrentPolicyModule"
@@ -136,6 +137,12 @@ _GRU = {"fcnet_hiddens": [5], "use_gru": True, "lstm_cell_size": 4}
 _SMALL_SAC = {"fcnet_hiddens": [5, 4], "fcnet_activation": "tanh"}
 
 CASES = {
+    "actor and critic in Torch": Case(ACTOR_CRITIC_IN_TORCH, _APART),
+    "actor and critic in Torch, heads": Case(
+        ACTOR_CRITIC_IN_TORCH, {**_HEADS, "vf_share_layers": True, "free_log_std": True}, BOX
+    ),
+    "actor and critic in Torch, image": Case(ACTOR_CRITIC_IN_TORCH, _IMAGES, FOUR, IMAGE),
+    "actor and critic in Torch, masked": Case(ACTOR_CRITIC_IN_TORCH, _APART, FOUR, MASKED),
     "actor and critic": Case(ACTOR_CRITIC, _APART),
     "actor and critic, shared": Case(ACTOR_CRITIC, _SHARED, MULTI),
     "actor and critic, heads": Case(ACTOR_CRITIC, {**_HEADS, "vf_share_layers": True}, BOX),
@@ -444,7 +451,8 @@ def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case):
     left_out = set(module.get_state()) - set(actor.get_state())
     if not (case.needs_torch or case.gives_values_of_actions):
         assert not any(name.startswith(("vf", "qf")) for name in actor.get_state())
-    assert all(name.startswith(("vf", "qf", "log_alpha")) for name in left_out)
+    of_values = ("vf", "qf", "log_alpha", "encoder.critic_encoder")
+    assert all(name.startswith(of_values) for name in left_out)
     if any(name.startswith("vf") for name in left_out) and not case.gives_values_of_actions:
         for learn in (actor.forward_train, actor.compute_values):
             with pytest.raises(ModuleError, match=r"inference_only=True|no values"):

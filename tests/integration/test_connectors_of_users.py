@@ -291,7 +291,5 @@ def test_columns_that_pieces_spoil_are_told(side, column, told):
 
 
 def test_what_pieces_cannot_do_is_told():
-    with pytest.raises(ConfigError, match="on_postprocess_trajectory"):
-        config().training(learner_connector=lambda *_: []).validate()
     with config().build_algo() as algorithm, pytest.raises(ConfigError, match="pieces see"):
         algorithm.compute_single_action(Sums().reset()[0])

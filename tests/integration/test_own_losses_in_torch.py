@@ -22,7 +22,7 @@ from trainer import (
     TorchRLModule,
 )
 from trainer.learners.torch_optimizers import TorchOptimizer
-from trainer.modules import distribution_for
+from trainer.modules import ActorCriticModule, distribution_for
 from trainer.modules.torch_distributions import TorchCategorical, TorchPolicies
 from trainer.testing.envs import TargetEnv
 
@@ -237,6 +237,7 @@ def test_a_loss_that_is_not_finite_is_an_error():
 
 def test_a_network_in_numpy_is_refused():
     made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0)
+    made.rl_module(rl_module_spec=RLModuleSpec(module_class=ActorCriticModule))
     with pytest.raises(ConfigError, match="derived from TorchRLModule"):
         made.training(learner_class=PPOTorchLearner).build_algo()
 
@@ -430,7 +431,7 @@ def test_an_update_that_fails_takes_back_options_that_came_in_it():
         fails = True
 
         def after_gradient_based_update(self, *, timesteps):
-            (group,) = self.parts["optimizer_default_optimizer"]._optimizer.param_groups
+            (group,) = self.parts["optimizer_default_optimizer"].optimizer.param_groups
             group["initial_lr"] = 0.01  # as schedulers of Torch do
             group["lr"] *= 0.5
             if type(self).fails:

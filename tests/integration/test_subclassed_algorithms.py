@@ -113,8 +113,7 @@ def test_half_overrides_are_refused_by_name():
         (PPO, "log_result"),
         (PPO, "save_checkpoint"),
         (PPO, "get_default_policy_class"),
-        (PPOConfig, "get_default_rl_module_spec"),
-        (PPOConfig, "get_default_learner_class"),
+        (PPOConfig, "build_learner"),
     ],
 )
 def test_an_override_that_nobody_calls_is_refused_when_the_class_is_made(base, name):

@@ -69,7 +69,7 @@ def test_forgotten_buffers_are_found(tmp_path):
 
 def test_draws_by_history_are_found(tmp_path, monkeypatch):
     count = itertools.count()
-    monkeypatch.setattr(torch_layers._Draws, "next_seed", lambda _: next(count))
+    monkeypatch.setattr(torch_layers.Draws, "next_seed", lambda _: next(count))
     path, expected = saved_run("dense", tmp_path)
     with restored(path, "dense") as algo:
         assert outcome(algo, 2) != expected

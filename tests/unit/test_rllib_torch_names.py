@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer import Columns, DQNConfig, RLModuleSpec, TorchRLModule
+from trainer import Columns, DQNConfig, FrameStacking, RLModuleSpec, TorchRLModule
 from trainer.rllib_names.torch_names import (
     TARGET_NETWORK_ACTION_DIST_INPUTS,
+    FrameStackingEnvToModule,
+    FrameStackingLearner,
     TargetNetworkAPI,
     ValueFunctionAPI,
+    convert_to_numpy,
     make_target_network,
     normc_initializer,
+    one_hot,
     override,
     same_padding,
     try_import_torch,
@@ -117,3 +121,21 @@ def test_a_module_in_the_manner_of_rllib_is_made_and_called_as_there():
     outputs = module.forward_train({Columns.OBS: np.ones((5, 4), np.float32)})
     values = module.compute_values(batch).detach().numpy()
     np.testing.assert_allclose(outputs[Columns.VF_PREDS], values, rtol=1e-6)
+
+
+def test_one_hot_codes_of_choices():
+    codes = one_hot(torch.tensor([1, 3]), spaces.Discrete(3, start=1))
+    assert codes.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    codes = one_hot(torch.tensor([[1, 0]]), spaces.MultiDiscrete([2, 3]))
+    assert codes.tolist() == [[0.0, 1.0, 1.0, 0.0, 0.0]]
+
+
+def test_tensors_become_arrays_nested_as_they_are():
+    found = convert_to_numpy({"a": [torch.ones(2, requires_grad=True)], "b": (3,)})
+    assert isinstance(found["a"][0], np.ndarray)
+    assert found["b"] == (3,)
+
+
+def test_the_learners_half_of_stacking_changes_nothing():
+    assert FrameStackingLearner(num_frames=4)(batch={"a": 1}, episodes=[]) == {"a": 1}
+    assert FrameStackingEnvToModule is FrameStacking

@@ -222,15 +222,13 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
 
     def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
         """An algorithm, unless its class is not complete."""
+        cls._settle_config_class()
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        is_own = cls.make_learner is not Algorithm.make_learner
+        if not is_own and cls.get_default_config().chosen_learner_class is None:
+            missing = ["make_learner", *missing]
         if missing:
-            raise ConfigError(
-                f"{cls.__name__} cannot be built: {' and '.join(missing)} "
-                f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
-                "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
-                "training_step(); or write them: make_learner() returns a learner for "
-                "self.module_spec, training_step() samples and learns once."
-            )
+            raise ConfigError(_incomplete(cls, missing))
         return super().__new__(cls)
 
     def __init__(
@@ -287,6 +285,19 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         except BaseException:
             self.stop()
             raise
+
+    @classmethod
+    def _settle_config_class(cls) -> None:
+        """Reads `config_class` from `get_default_config`, where a subclass overrides that alone."""
+        names = "get_default_config", "config_class"
+        mro = cls.__mro__
+        said, named = (next(i for i, one in enumerate(mro) if name in vars(one)) for name in names)
+        if said >= named:
+            return
+        config_class = type(cls.get_default_config())
+        if issubclass(config_class, AlgorithmConfig) and config_class is not cls.config_class:
+            cls.config_class = config_class
+            register_algorithm(cls)
 
     @classmethod
     def get_default_config(cls) -> AlgorithmConfig:
@@ -592,13 +603,15 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
 
     # ---- what subclasses implement
 
-    @abc.abstractmethod
     def make_learner(self, module_id: ModuleId | None = None) -> Learner:
-        """The learner of a module.
+        """The learner of a module: of the class that the config names, unless overridden.
 
         Args:
             module_id: which one; None is the only one, whose spec is `self.module_spec`.
+
         """
+        default: type[Learner] = Learner
+        return self.new_learner(default, module_id)
 
     @abc.abstractmethod
     def training_step(self) -> None:
@@ -618,7 +631,7 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
             ConfigError: it is not derived from the default.
         """
         config = self.config_for(module_id)
-        cls: type[_Learner] = config.learner_class or default
+        cls = cast("type[_Learner]", config.chosen_learner_class or default)
         if not issubclass(cls, default):
             raise ConfigError(
                 f"learner_class={cls.__name__}: {type(self).__name__} learns by a "
@@ -1429,6 +1442,7 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         settings = {k: v for k, v in settings.items() if k not in as_saved or v is not None}
         path = checkpoint_of_run(path)
         chosen = class_of_checkpoint(cls, path)
+        chosen._settle_config_class()
         own = restored_config(path, chosen, config, settings, allow_code=allow_code)
         try:
             built = chosen(own)
@@ -1676,6 +1690,17 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
             if error is None:
                 raise
             _LOGGER.error("%s", failed)  # what ends the block is the more important
+
+
+def _incomplete(cls: type[Algorithm], missing: Sequence[str]) -> str:
+    return (
+        f"{cls.__name__} cannot be built: {' and '.join(missing)} "
+        f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
+        "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
+        "training_step(); or write them: make_learner() returns a learner for "
+        "self.module_spec (or the config names its class: `learner_class`, "
+        "`get_default_learner_class()`), training_step() samples and learns once."
+    )
 
 
 def _normalization_of(learner: Learner) -> Normalization:

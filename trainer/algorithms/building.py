@@ -93,10 +93,11 @@ _NOT_EVALUATED: Final = ("training", "reporting")
 _LEARNS: Final = "An evaluation learns nothing; only callbacks see it, in env_runner.config."
 _BUT_EVALUATED: Final = (
     "epsilon",
+    "learner_class",
     "metrics_num_episodes_for_smoothing",
     "keep_per_episode_custom_metrics",
 )
-"""Those of their settings that evaluations follow."""
+"""Those of their settings that evaluations follow; the network follows from a learner's class."""
 _OF_THE_RUN: Final = "The main process fires it, for the callbacks of the run: see callbacks()."
 _INSTEAD_OF: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from bdb import BdbQuit
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -19,9 +19,10 @@ from trainer.algorithms.training_iteration import IterationResult, batch_listene
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
 from trainer.config.validation import COMMON_RULES, Rule
+from trainer.env_runners.messages import PlayCounts
 from trainer.errors import AlgorithmStoppedError, ModuleError, ReplayError
 from trainer.learners import EpisodeLearner, LearnerGroup, ReplayLearner
-from trainer.metrics import ResultDict
+from trainer.metrics import EpisodeRecord, ResultDict
 from trainer.modules import ByModule, component_of
 from trainer.modules.by_module import kept_over
 from trainer.replay import PrioritizedReplayBuffer, ReplayBuffer, make_replay_buffer
@@ -44,22 +45,52 @@ class OnPolicyAlgorithm(Algorithm):
 
     def learn_from_sample(self, sample: GroupSample) -> None:
         """Makes an update from sampled episodes and hands the new weights to the runners."""
-        result = self._iteration
-        before = self.counters.num_env_steps_sampled - sample.num_env_steps
-        chunks = self.trained(self.chunks_of(sample))
-        with result.time("learner_update_timer"):
-            metrics = self.learners.update(
-                chunks,
-                num_env_steps_sampled_before=before,
-                on_batch=batch_listener(self.callbacks),
-            )
-        result.add_update(
-            metrics,
-            num_env_steps=sample.num_env_steps,
-            num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
+        learn_from_sample(self, sample)
+
+
+def learn_from_sample(algorithm: Algorithm, sample: GroupSample) -> None:
+    """See `OnPolicyAlgorithm`; for algorithms of users, too, whose learners learn from episodes."""
+    result = algorithm._iteration
+    before = algorithm.counters.num_env_steps_sampled - sample.num_env_steps
+    chunks = algorithm.trained(algorithm.chunks_of(sample))
+    with result.time("learner_update_timer"):
+        metrics = algorithm.learners.update(
+            chunks,
+            num_env_steps_sampled_before=before,
+            on_batch=batch_listener(algorithm.callbacks),
         )
-        with result.time("synch_weights"):
-            self.send_policy()
+    result.add_update(
+        metrics,
+        num_env_steps=sample.num_env_steps,
+        num_agent_steps=sum(len(chunk) for of_module in chunks.values() for chunk in of_module),
+    )
+    with result.time("synch_weights"):
+        algorithm.send_policy()
+
+
+def learn_from_played(algorithm: Algorithm, episodes: Sequence[Any]) -> None:
+    """Learns from episodes that users' functions let training runners play, and counts them.
+
+    Args:
+        algorithm: whose learners learn from episodes.
+        episodes: as `env_runner.sample()` gave them, in the order of the runners.
+    """
+    records = [
+        EpisodeRecord(
+            episode.id_,
+            episode_return=float(episode.get_return()),
+            length=int(getattr(episode, "env_t", episode.t)),
+            duration_s=episode.get_duration_s(),
+            module_id=getattr(episode, "module_id", None),
+        )
+        for episode in episodes
+        if episode.is_done
+    ]
+    counts = PlayCounts(num_env_steps=sum(map(len, episodes)), num_episodes=len(records))
+    algorithm.counters.played += counts
+    algorithm._iteration.played += counts
+    algorithm.episode_statistics.add(records)
+    learn_from_sample(algorithm, GroupSample(list(episodes), records, [], [], counts))
 
 
 # ---- off policy: settings
@@ -70,6 +101,13 @@ ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
 _DRAWN: Final = (
     "Leave it out: every update draws its own batch from the replay buffer. For more updates, set "
     "`training_intensity`."
+)
+_FROM_REPLAY: Final = (
+    "Leave it out: learning from replay reads single steps, not episodes. Change observations with "
+    "`env_to_module_connector`, batches in the callback `on_learn_on_batch`."
+)
+_SCHEDULES: Final = (
+    "Leave it out, and give a schedule: `lr=[[0, 1e-3], [1_000_000, 1e-4]]`, by env steps."
 )
 _ROUNDS: Final = (
     "Leave it out: a round that is short against its updates has little to play ahead. For envs as "
@@ -140,6 +178,8 @@ class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
                     ("num_epochs", "minibatch_size", "shuffle_batch_per_epoch"), _DRAWN
                 ),
                 "sample_ahead": _ROUNDS,
+                "learner_connector": _FROM_REPLAY,
+                "torch_lr_schedulers": _SCHEDULES,
             }
         ),
         Rule(("replay_buffer_config",), replay_buffer_can_be_made),

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from trainer.algorithms.training_iteration import IterationResult
 from trainer.episodes import SingleAgentEpisode
-from trainer.learners.learner import ReplayLearner
+from trainer.learners.replay_learner import ReplayLearner
 from trainer.modules import RLModule
 from trainer.replay import ReplayBuffer
 from trainer.replay.episode_writer import EpisodeWriter

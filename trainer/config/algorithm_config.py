@@ -37,14 +37,12 @@ from trainer.envs.env_factory import check_known
 from trainer.errors import ConfigError, EnvCreationError, FrozenConfigError
 from trainer.exploration import ExplorationSpec
 from trainer.modules import (
-    ActorCriticModule,
     ByModule,
     DefaultModelConfig,
     ModuleTable,
     MultiRLModuleSpec,
     OwnActing,
     PolicySpec,
-    RLModule,
     RLModuleSpec,
 )
 from trainer.name_resolution import PROGRAM, Source, stranger
@@ -110,10 +108,16 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
         policy: what `policies` says of it; None for nothing.
     """
     given = policy_spec(policy, config.rl_module_spec, module_id)
-    model_config = given.model_config or config.model_config
-    if isinstance(model_config, DefaultModelConfig):
-        model_config = asdict(model_config)
-    module_class = given.module_class or config.default_module_class
+    model_config = plain_model_config(given) or config.model_config
+    own, learner = config.own_rl_module_spec, config.chosen_learner_class
+    module_class = (
+        given.module_class
+        or (own and own.module_class)
+        or (learner and learner.network_class)
+        or config.default_module_class
+    )
+    if own is not None and own.module_class is module_class:
+        model_config = {**plain_model_config(own), **model_config}
     if issubclass(module_class, config.default_module_class):
         model_config = {**model_config, **config.settings_of_module()}
     return replace(
@@ -124,6 +128,12 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
         model_config=model_config,
         action_mask_key=given.action_mask_key or config.action_mask_key,
     )
+
+
+def plain_model_config(spec: RLModuleSpec) -> dict[str, Any]:
+    """The settings of a network as a dict."""
+    given = spec.model_config
+    return asdict(given) if isinstance(given, DefaultModelConfig) else dict(given or {})
 
 
 def policy_spec(policy: Any, rl_module_spec: Any, module_id: ModuleId) -> RLModuleSpec:
@@ -306,13 +316,11 @@ class AlgorithmConfig(SharedSettings):
 
     Attributes:
         default_algo_class: set by the algorithm that names this class as its config class.
-        default_module_class: the ready-made network of the algorithm.
         module_settings: names of settings that this network takes in its `model_config`.
         rules: what `validate()` checks besides single values.
     """
 
     default_algo_class: ClassVar[type[Algorithm] | None] = None
-    default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
     module_settings: ClassVar[tuple[str, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = COMMON_RULES
     _section_of_settings: ClassVar[str] = "training"

@@ -7,8 +7,10 @@ are resolved in `trainer.config.settings`, values are judged in `trainer.config.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import (
+    Callable,
     ItemsView,
     Iterator,
     KeysView,
@@ -42,7 +44,7 @@ from trainer.errors import ConfigError, FrozenConfigError
 from trainer.name_resolution import PROGRAM, Source, stranger
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer_toolkit.arguments import require_keys, takes
-from trainer_toolkit.checks import boolean, mapping
+from trainer_toolkit.checks import anything, boolean, mapping
 from trainer_toolkit.trees import same
 
 _IF_TRUSTED: Final = (
@@ -63,7 +65,9 @@ class ConfigValues:
     settings, present or old; `keys()` and `to_dict()` use the present ones.
 
     Subclasses add settings in their class body (`my_setting = Setting(1.0, number(), "what it
-    means")`) and change the defaults of inherited ones with `changed_defaults = {"lr": 3e-4}`.
+    means")`) and change the defaults of inherited ones with `changed_defaults = {"lr": 3e-4}`. What
+    the `__init__` of a class of the user's sets (`self.my_setting = 1.0`, RLlib's way) becomes one,
+    too, if its name is not close to another.
 
     Args:
         section: given with the class, `class Mine(ConfigValues, section="mine")`: the name of the
@@ -76,8 +80,10 @@ class ConfigValues:
     _names: ClassVar[NameTable] = NameTable({})
     _section_of_settings: ClassVar[str] = ""  # of those that subclasses declare
     _fields: ClassVar[frozenset[str]] = frozenset(
-        {"_values", "_unused", "_is_frozen", "_algo_class", "_source"}
+        {"_values", "_unused", "_is_frozen", "_algo_class", "_source", "_making"}
     )
+    _making: ClassVar[type[ConfigValues] | None] = None
+    """The class of the user's whose `__init__` is at work in an object."""
 
     def __init_subclass__(cls, *, section: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +99,8 @@ class ConfigValues:
                     f"default, write `changed_defaults = {{'{name}': ...}}` in the class body."
                 )
         cls._names = _collect_names(cls)
+        if "__init__" in vars(cls) and not cls.__module__.startswith("trainer."):
+            cls.__init__ = _declaring(cls, cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -156,6 +164,8 @@ class ConfigValues:
         if name in self._fields or isinstance(inspect.getattr_static(self, name, None), property):
             object.__setattr__(self, name, value)
         else:
+            if self._making is not None and self._names.is_far_from_all(name):
+                _declare(self._making, name, value)
             self._apply(self._translated({name: value}, "", ""), merge=False)
 
     def __delattr__(self, name: str) -> None:
@@ -510,6 +520,29 @@ def _collect_names(cls: type[ConfigValues]) -> NameTable:
     for name, default in defaults.items():
         settings[name] = dataclasses.replace(settings[name], default=default)
     return table
+
+
+def _declaring(cls: type[ConfigValues], init: Callable[..., None]) -> Callable[..., None]:
+    """An `__init__` of the user's in which new names become settings of its class."""
+
+    @functools.wraps(init)
+    def declaring(self: ConfigValues, *args: Any, **kwargs: Any) -> None:
+        before = self._making
+        object.__setattr__(self, "_making", cls)
+        try:
+            init(self, *args, **kwargs)
+        finally:
+            object.__setattr__(self, "_making", before)
+
+    return declaring
+
+
+def _declare(cls: type[ConfigValues], name: str, value: Any) -> None:
+    """Makes a setting of a class, with this default; known to the classes derived from it."""
+    setting = Setting[Any](copy_value(value), anything(), f"set by `{cls.__name__}.__init__`.")
+    setattr(cls, name, setting.declared(name, cls._section_of_settings))
+    for each in _with_subclasses(cls):
+        each._names = _collect_names(each)
 
 
 def _with_subclasses(cls: type[ConfigValues]) -> list[type[ConfigValues]]:

@@ -7,7 +7,7 @@ checkers read, is made from this file by `docs/make_section_stubs.py`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callbacks.events import EVENTS
@@ -36,6 +36,7 @@ from trainer_toolkit.checks import (
     number,
     one_of,
     optional,
+    several,
     text,
 )
 
@@ -522,6 +523,12 @@ class TrainingSection(ConfigValues, section="training"):
         "how updates are made: a class derived from the algorithm's own learner, such as "
         "`PPOLearner`; see docs/own-loss.md.",
     )
+    learner_connector = Setting[_Connector](
+        None,
+        optional(function()),
+        "makes connector pieces that see the episodes of an update before it learns from them (PPO "
+        "and PG): `lambda observation_space, action_space: MyPiece()`; see docs/own-connector.md.",
+    )
     gamma = Setting[float](
         0.99,
         number(0, maximum=1),
@@ -531,6 +538,13 @@ class TrainingSection(ConfigValues, section="training"):
         0.001,
         schedule(0),
         "the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.",
+    )
+    torch_lr_schedulers = Setting[Sequence[Callable[..., Any]] | None](
+        None,
+        optional(several(function())),
+        "schedulers of Torch that change the learning rate after each update, one after another "
+        "(PPO and PG): `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. "
+        "They begin at `lr`; any network may be used.",
     )
     grad_clip = Setting[float | None](
         None,

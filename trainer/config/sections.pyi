@@ -1,6 +1,7 @@
 """Made by `docs/make_section_stubs.py`; do not edit it by hand."""
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing_extensions import Self
 from trainer.config.config_values import ConfigValues
@@ -426,8 +427,10 @@ class DebuggingSection(ConfigValues):
 
 class TrainingSection(ConfigValues):
     learner_class: Setting[type[Any] | None]
+    learner_connector: Setting[Callable[..., Any] | None]
     gamma: Setting[float]
     lr: Setting[float | list[list[float]]]
+    torch_lr_schedulers: Setting[Sequence[Callable[..., Any]] | None]
     grad_clip: Setting[float | None]
     grad_clip_by: Setting[str]
     adam_epsilon: Setting[float]
@@ -441,8 +444,10 @@ class TrainingSection(ConfigValues):
         self,
         *,
         learner_class: type[Any] | None | ToBeDrawn = None,
+        learner_connector: Callable[..., Any] | None | ToBeDrawn = None,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 0.001,
+        torch_lr_schedulers: Sequence[Callable[..., Any]] | None | ToBeDrawn = None,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
         adam_epsilon: float | ToBeDrawn = 1e-08,
@@ -464,8 +469,15 @@ class TrainingSection(ConfigValues):
         Args:
             learner_class: how updates are made: a class derived from the algorithm's own learner, such
                 as `PPOLearner`; see docs/own-loss.md.
+            learner_connector: makes connector pieces that see the episodes of an update before it
+                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
+                docs/own-connector.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
+                one after another (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
+                `lr`; any network may be used.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.

@@ -525,6 +525,9 @@ def is_plain_data(value: Any) -> bool:
 _OF_THE_USERS_OWN: Final = frozenset({"env_config", "learner_config_dict"})
 """Settings whose values are kept as they are, down to their types."""
 
+_CLOSE: Final = 0.85
+"""How similar a name is that was probably misspelt."""
+
 MULTI_AGENT_KEY: Final = "multiagent"
 """The key of dict configs that holds arguments of `multi_agent()`."""
 
@@ -594,6 +597,18 @@ class NameTable:
             for name, setting in self.settings.items()
             if any(setting.is_argument_of(part) for part in parts)
         }
+
+    def is_far_from_all(self, name: str) -> bool:
+        """Whether a name is none of a setting or section, old or of elsewhere, nor close to one."""
+        tables = (
+            *(OLD_NAMES.settings, OLD_NAMES.unused_settings, OLD_NAMES.refused_settings),
+            *(OLD_NAMES.dicts, OLD_NAMES.refused_sections, NAMES_ELSEWHERE),
+        )
+        known = [*self.settings, *self.sections]
+        is_known = name in known or any(name in table for table in tables) or self.owners(name)
+        return (
+            not is_known and name.isidentifier() and nearest(name, known, similarity=_CLOSE) is None
+        )
 
     def unknown(self, name: str, value: Any, section: str) -> Problem:
         """The problem that `name` is unknown, and which one was probably meant."""

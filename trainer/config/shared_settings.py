@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callbacks.events import EVENTS
 from callbacks.spec import CallbackSpec
@@ -23,6 +23,8 @@ from trainer.config.sections import (
     TrainingSection,
 )
 from trainer.config.settings import INSTEAD_IN_EVALUATION, Setting, Translation, assignment
+from trainer.learners import Learner
+from trainer.modules import ActorCriticModule, RLModule, RLModuleSpec
 from trainer.types import DEFAULT_MODULE_ID
 from trainer_toolkit.checks import boolean
 
@@ -42,11 +44,37 @@ class SharedSettings(
     DebuggingSection,
     MultiAgentSection,
 ):
-    """The settings that every algorithm shares, and what follows directly from them."""
+    """The settings that every algorithm shares, and what follows directly from them.
+
+    Attributes:
+        default_module_class: the ready-made network of the algorithm.
+    """
+
+    default_module_class: ClassVar[type[RLModule]] = ActorCriticModule
 
     in_evaluation = Setting(
         False, boolean(), "whether this config belongs to evaluation runners; set by the algorithm."
     )
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The network where none is named, for subclasses to change; spaces come from the env."""
+        return RLModuleSpec(module_class=self.default_module_class)
+
+    @property
+    def own_rl_module_spec(self) -> RLModuleSpec | None:
+        """What a subclass says of the default network; None if it says nothing."""
+        says = type(self).get_default_rl_module_spec
+        is_own = says is not SharedSettings.get_default_rl_module_spec
+        return self.get_default_rl_module_spec() if is_own else None
+
+    def get_default_learner_class(self) -> type[Learner] | None:
+        """For subclasses: the learner where `learner_class` names none; None, the algorithm's."""
+        return None
+
+    @property
+    def chosen_learner_class(self) -> type[Learner] | None:
+        """The class of learners that the config names; None leaves it to the algorithm."""
+        return self.learner_class or self.get_default_learner_class()
 
     def callback_spec(self) -> CallbackSpec:
         """What was configured, checked, ready to be sent to other processes.

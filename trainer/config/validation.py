@@ -56,6 +56,8 @@ def module_problems(config: SharedSettings) -> Iterator[Problem]:
     spec = config.rl_module_spec
     if spec is not None and (not isinstance(spec, RLModuleSpec) or spec.module_class is not None):
         return
+    if spec is None and config.own_rl_module_spec is not None:
+        return
     model_config = config.model_config if spec is None else spec.model_config
     try:
         DefaultModelConfig.from_setting(model_config)
@@ -115,7 +117,7 @@ def evaluation_sees_what_training_sees(config: SharedSettings) -> Iterator[Probl
             )
 
 
-_OF_THE_MODULE: Final = ("model_config", "rl_module_spec")
+_OF_THE_MODULE: Final = ("model_config", "rl_module_spec", "learner_class")
 
 
 def evaluation_acts_with_the_module_that_learns(config: Any) -> Iterator[Problem]:
@@ -455,7 +457,20 @@ _SAMPLING: Final = (
     "train_batch_size",
 )
 
+
+def rates_follow_one_schedule(config: SharedSettings) -> Iterator[Problem]:
+    """Schedulers of Torch begin at one learning rate, not at a schedule of it."""
+    if config.torch_lr_schedulers and not isinstance(config.lr, int | float):
+        yield Problem(
+            assignment("lr", config.lr),
+            "it is a schedule, and `torch_lr_schedulers` are another one.",
+            "Give a number as lr, at which the schedulers begin, or leave them out.",
+            ("lr", "torch_lr_schedulers"),
+        )
+
+
 ON_POLICY_RULES: Final = (
+    Rule(("lr", "torch_lr_schedulers"), rates_follow_one_schedule),
     Rule(_SAMPLING, fragment_fits_train_batch),
     Rule(_SAMPLING, every_env_owes_a_step),
 )

@@ -21,6 +21,11 @@ from trainer.connectors.encoding import (
     RunningMoments,
     before_decoding,
 )
+from trainer.connectors.learner_pieces import (
+    ComputeReturnsToGo,
+    LearnerPipeline,
+    made_learner_pipeline,
+)
 from trainer.connectors.pieces import (
     ConnectedLayer,
     ConnectorFactories,

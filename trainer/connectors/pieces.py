@@ -150,6 +150,13 @@ class ConnectorV2(ABC):
         del single_agent_episode
         batch.setdefault(column, []).append(item_to_add)
 
+    @staticmethod
+    def add_n_batch_items(
+        batch: dict[str, Any], column: str, items_to_add: Any, num_items: int, *_: Any, **__: Any
+    ) -> None:
+        """Puts as many values into a column of the batch, such as one for each step."""
+        batch.setdefault(column, []).extend(items_to_add[:num_items])
+
 
 # For pieces of users, who subclass it; `FlattenObservations` is one of ours.
 class SingleAgentObservationPreprocessor(ConnectorV2):

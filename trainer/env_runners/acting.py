@@ -31,6 +31,7 @@ from trainer.episodes.conversion import add_output
 from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
+    ACTIONS,
     OBS,
     STATE_IN,
     VF_PREDS,
@@ -41,6 +42,7 @@ from trainer.errors import ConfigError, EnvContractError, EpisodeError, ModuleEr
 from trainer.exploration import ActionChoice, Exploration, ExplorationSpec
 from trainer.modules import NOISE_LOADINGS, RLModule
 from trainer.modules.memory import state_form
+from trainer.modules.torch_draws import DRAW_SEEDS, draw_seeds
 from trainer.seeding import NoiseKind, NoiseStream, Role, agent_position, position_rng
 from trainer.types import DEFAULT_AGENT_ID, AgentId, Array, FloatArray
 from trainer_toolkit.checks import shown
@@ -147,6 +149,13 @@ class Policy:
         self.noise_width = draws.noise_width
         self._keeps_values = keeps_values
         self._gives_logp = strategy is not None and strategy.gives_logp
+        self._module_draws = module.gives_actions
+        if self._module_draws and strategy is not None:
+            raise ConfigError(
+                f"`exploration_config`: {type(module).__name__} draws actions itself, so a "
+                f"{type(strategy).__name__} would have nothing to say. Leave it out, or return the "
+                "inputs of a distribution alone."
+            )
         choosing = (strategy, getattr(strategy, "sub_exploration", None))
         self._is_of_users = not all(
             one is None or type(one).__module__.startswith("trainer.") for one in choosing
@@ -198,6 +207,8 @@ class Policy:
         self._newest = request
         explore, form = request.explore, self.state_form
         batch = {OBS: self.encoded(rows.obs, rows.slots)}
+        if self._module_draws:
+            batch[DRAW_SEEDS] = draw_seeds(rows.noise)
         if form is not None:
             states = form.filled(rows.memory)
             batch |= {STATE_IN: form.together(states), **rows.previous}
@@ -211,7 +222,9 @@ class Policy:
         if self.strategy is not None:
             actions, outputs = self._explored(self.strategy, given, rows, request)
         else:
-            if explore:
+            if self._module_draws:
+                actions = given[ACTIONS]
+            elif explore:
                 actions = self.distribution.sample(inputs, rows.noise)
             else:
                 actions = self.distribution.deterministic(inputs)

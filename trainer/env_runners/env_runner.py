@@ -598,6 +598,7 @@ class EnvRunner(Checkpointable, abc.ABC):
             self.metrics.log_value("episode_return_mean", record.episode_return)
             self.metrics.log_value("episode_len_mean", record.length)
             self.metrics.log_value("num_episodes", 1, reduce="sum", clear_on_reduce=True)
+            self.metrics.log_value("num_env_steps_sampled_lifetime", record.length, reduce="sum")
         return self.metrics.drain()
 
     def take_positions(self) -> tuple[SlotPosition, ...]:

@@ -86,6 +86,9 @@ UNROLL_ID: Final = "unroll_id"
 VF_PREDS: Final = "vf_preds"
 """[T]: the value function's predictions for `obs`."""
 
+RETURNS_TO_GO: Final = "returns_to_go"
+"""float32, [T]: discounted rewards from each step to the end of the chunk."""
+
 ADVANTAGES: Final = "advantages"
 """float64, [T]: how much better each action was than expected."""
 

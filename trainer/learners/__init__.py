@@ -10,11 +10,9 @@ from trainer.learners.columns import (
     minibatches,
     num_minibatches,
 )
-from trainer.learners.learner import (
-    NOT_IN_TORCH,
-    EpisodeLearner,
-    Learner,
-    LearnerSettings,
+from trainer.learners.learner import NOT_IN_TORCH, EpisodeLearner, Learner, LearnerSettings
+from trainer.learners.learner_group import LearnerGroup, chunks_by_module
+from trainer.learners.replay_learner import (
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,
@@ -22,4 +20,4 @@ from trainer.learners.learner import (
     TargetNetwork,
     td_error_losses,
 )
-from trainer.learners.learner_group import LearnerGroup, chunks_by_module
+from trainer.learners.torch_learner import TorchLearner

@@ -1,9 +1,9 @@
-"""Learners: a module, its optimiser, their state; updates from samples, and from replay."""
+"""Learners: a module, its optimiser, their state; updates from samples."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,11 +17,15 @@ import numpy as np
 from checkpoints import Checkpointable, HasState, check_shape
 from checkpoints.components import naming_component
 from trainer import seeding
-from trainer.connectors import Normalization, ObservationEncoder
+from trainer.connectors import (
+    LearnerPipeline,
+    Normalization,
+    ObservationEncoder,
+    made_learner_pipeline,
+)
 from trainer.episodes import nested
-from trainer.episodes.episode_columns import ACTIONS, NEW_OBS, OBS, REWARDS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
-from trainer.errors import ConfigError, ModuleError
+from trainer.errors import ModuleError
 from trainer.learners.batching import Batching, batching_for
 from trainer.learners.columns import (
     BatchListener,
@@ -31,14 +35,13 @@ from trainer.learners.columns import (
     columns_from_episodes,
 )
 from trainer.learners.torch_optimizers import TorchOptimizer
+from trainer.learners.torch_schedulers import TorchSchedule
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Adam, GradientClipping, Parameters, Schedule, ScheduleSetting
 from trainer.old_names import OLD_NAMES, refuse_overrides
 from trainer.own_attributes import OwnAttributes
-from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.runtime.engine import beat
-from trainer.seeding import PositionStream, Role
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, dict_of, fields
 from trainer_toolkit.undo import Undo, undone_on_error
@@ -87,7 +90,8 @@ OWN: Final = "learner"
 
 _ATTRIBUTES: Final = "attributes"
 _LOGGED: Final = "metrics"
-_STEPS: Final = "num_env_steps_sampled_lifetime"
+STEPS: Final = "num_env_steps_sampled_lifetime"
+"""What events around updates call the env steps at which schedules are read."""
 _WAYS: Final = ("extra_state", "set_extra_state")
 
 
@@ -125,10 +129,14 @@ class Learner(Checkpointable):
         parts: what has a state of its own, by component.
         normalization: what is done to observations and rewards; changed by `normalize_with`.
         metrics: where a class of the user's logs; shown at `learners/{module_id}`.
+        torch_schedules: what `torch_lr_schedulers` makes; stepped after each update.
     """
 
     settings_class: ClassVar[type[LearnerSettings]] = LearnerSettings
     """What `settings` are."""
+
+    network_class: ClassVar[type[RLModule] | None] = None
+    """The ready-made network that its loss needs; None: that of the algorithm."""
 
     never_called: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Methods that other learners call and this one does not, with what to write instead."""
@@ -144,7 +152,8 @@ class Learner(Checkpointable):
     metrics: MetricsLogger
     _attributes: OwnAttributes
     _encoder: ObservationEncoder
-    _lr: Schedule
+    torch_schedules: list[TorchSchedule]
+    _lr: Schedule | TorchSchedule
     _module_spec: RLModuleSpec
     _position: tuple[int, ...]
 
@@ -173,7 +182,8 @@ class Learner(Checkpointable):
         self.root_seed = root_seed
         self._encoder = self.make_encoder()
         self.normalization = Normalization()
-        self._lr = Schedule.from_setting(settings.lr, name="lr")
+        self.torch_schedules: list[TorchSchedule] = []
+        self._lr: Schedule | TorchSchedule = Schedule.from_setting(settings.lr, name="lr")
         self.optimizer = Adam(
             self.module.parameters,
             self.module.gradients,
@@ -183,8 +193,54 @@ class Learner(Checkpointable):
             self.module.gradients, limit=settings.grad_clip, mode=settings.grad_clip_by
         )
         self.parts = {"rl_module": self.module, "optimizer": self.optimizer}
+        if (schedule := self.torch_schedule(settings.lr, name="lr_schedulers")) is not None:
+            self._lr = schedule
         self.metrics = MetricsLogger()
         self._attributes = OwnAttributes(self, kind="learner", ways=_WAYS)
+
+    def torch_schedule(self, *rates: Any, name: str) -> TorchSchedule | None:
+        """What decides the rates of an optimiser: a new part; None without `torch_lr_schedulers`.
+
+        Args:
+            rates: of its groups, before schedulers.
+            name: of the part.
+
+        Raises:
+            ConfigError: something in `torch_lr_schedulers` is no scheduler.
+        """
+        factories = None if self.config is None else self.config.torch_lr_schedulers
+        if not factories:
+            return None
+        made = TorchSchedule(factories, rates)
+        self.parts[name] = made
+        self.torch_schedules.append(made)
+        return made
+
+    def get_optimizer(
+        self, module_id: ModuleId | None = None, optimizer_name: str = "default_optimizer"
+    ) -> Any:
+        """The optimiser of Torch of that name.
+
+        Where schedulers of Torch decide the rate of the default one, that which they act on: it
+        has the rate in `param_groups`, and moves nothing.
+
+        Args:
+            module_id: this learner's, if given.
+            optimizer_name: "default_optimizer", or as it was registered.
+
+        Raises:
+            ModuleError: there is none.
+        """
+        part: Any = self.parts.get(f"optimizer_{optimizer_name}")
+        if part is None and optimizer_name == "default_optimizer":
+            part = self._lr if isinstance(self._lr, TorchSchedule) else None
+        if module_id not in (None, self.module_id) or part is None:
+            raise ModuleError(
+                f"get_optimizer({module_id!r}, {optimizer_name!r}): this learner of "
+                f"{self.module_id!r} has no optimiser of Torch of that name. Adam of the config is "
+                "`learner.optimizer`, and has no `param_groups`."
+            )
+        return part.optimizer
 
     def make_encoder(self) -> ObservationEncoder:
         """A new encoder of the observations that the module reads."""
@@ -390,8 +446,8 @@ class Learner(Checkpointable):
 
 
 def _mark_of(part: LearnerPart) -> Undo:
-    """What gives a part its state of now back; an optimiser of Torch knows how without judging."""
-    if isinstance(part, TorchOptimizer):
+    """What gives a part its state of now back; some know how without judging it."""
+    if isinstance(part, TorchOptimizer | LearnerPipeline):
         return part.mark()
     return partial(part.set_state, part.get_state())
 
@@ -460,6 +516,21 @@ class EpisodeLearner(Learner, ABC):
         super().__init__(**arguments)
         self.batching = batching_for(self.module)
         self._memory = RowMemory()
+        if self.config is not None and self.config.learner_connector is not None:
+            self.learner_connector  # noqa: B018 - makes the pieces
+
+    @functools.cached_property
+    def learner_connector(self) -> LearnerPipeline:
+        """The pieces that see episodes before columns are made; a part from now on.
+
+        A class of the user's may add some in `build()`.
+        """
+        factory = None if self.config is None else self.config.learner_connector
+        made = made_learner_pipeline(
+            factory, self.module.observation_space, self.module.action_space
+        )
+        self.parts["learner_connector"] = made
+        return made
 
     @abstractmethod
     def learn(
@@ -507,34 +578,49 @@ class EpisodeLearner(Learner, ABC):
             ModuleError: a loss or gradient was not finite.
             EpisodeError: the episodes cannot be learnt from, or what `on_batch` made of them.
         """
-        timesteps = {_STEPS: num_env_steps_sampled_before}
+        timesteps = {STEPS: num_env_steps_sampled_before}
+        rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
+        # No warnings of overflow: what is not finite is found and raised before it does harm.
+        silent = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with undone_on_error() as undo:
+            undo(self.mark())
+            episodes, columns = self._columns_of(episodes)
+            event = TrainBatchEvent(
+                self.module, episodes, on_batch, keeps_rows=self.batching.keeps_rows
+            )
+            self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
+            with silent:
+                self.before_gradient_based_update(timesteps=timesteps)
+                metrics = self.learn(
+                    columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
+                )
+                self.num_updates += 1
+                for schedule in self.torch_schedules:
+                    schedule.step()
+                self.after_gradient_based_update(timesteps=timesteps)
+        metrics["num_trainable_parameters"] = self.module.num_parameters
+        if event.result:
+            metrics["custom_metrics"] = event.result
+        return metrics
+
+    def _columns_of(
+        self, episodes: Sequence[SingleAgentEpisode]
+    ) -> tuple[Sequence[SingleAgentEpisode], Columns]:
+        """The episodes as the pieces before the learner leave them, and their columns."""
+        given: Mapping[str, Array] = {}
+        if "learner_connector" in self.parts:
+            episodes, given = self.learner_connector.changed(episodes, self.module)
         columns = columns_from_episodes(
             episodes,
             encoder=self._encoder,
             previous=self.batching.previous,
             memory=self._memory,
         )
+        if given:
+            columns = replace(columns, extras={**columns.extras, **given})
         if self.normalization.rewards is not None:
             columns = replace(columns, rewards=self.normalization.rewards(columns.rewards))
-        rng = seeding.learner_rng(self.root_seed, self.num_updates, of=self._position)
-        event = TrainBatchEvent(
-            self.module, episodes, on_batch, keeps_rows=self.batching.keeps_rows
-        )
-        self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
-        # No warnings of overflow: what is not finite is found and raised before it does harm.
-        silent = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with undone_on_error() as undo, silent:
-            undo(self.mark())
-            self.before_gradient_based_update(timesteps=timesteps)
-            metrics = self.learn(
-                columns, rng=rng, num_env_steps=num_env_steps_sampled_before, event=event
-            )
-            self.num_updates += 1
-            self.after_gradient_based_update(timesteps=timesteps)
-        metrics["num_trainable_parameters"] = self.module.num_parameters
-        if event.result:
-            metrics["custom_metrics"] = event.result
-        return metrics
+        return episodes, columns
 
 
 NOT_IN_TORCH: Final = MappingProxyType(
@@ -544,325 +630,6 @@ NOT_IN_TORCH: Final = MappingProxyType(
     )
 )
 """What learners never call whose loss is computed on arrays."""
-
-
-# ---- target network
-
-
-class TargetNetwork:
-    """A copy of a module whose weights follow it: θ⁻ ← τ θ + (1 - τ) θ⁻.
-
-    With τ = 1 and updates from time to time it is that of Mnih et al. 2015, with a small τ at every
-    update that of Lillicrap et al. 2016.
-
-    Attributes:
-        module: the copy; its gradients are of no use.
-    """
-
-    def __init__(self, followed: RLModule) -> None:
-        """Starts with the same weights."""
-        self._followed = followed
-        self.module = copy.deepcopy(followed)
-
-    def follow(self, tau: float) -> None:
-        """Moves by the share τ, in (0, 1], of the way."""
-        self.module.copy_buffers(self._followed)
-        target, source = self.module.parameters.flat, self._followed.parameters.flat
-        if tau == 1.0:
-            np.copyto(target, source)
-        else:
-            target *= 1.0 - tau
-            target += tau * source
-
-    def get_state(self) -> State:
-        """Copies of the weights by name."""
-        return self.module.get_state()
-
-    def set_state(self, state: State) -> None:
-        self.module.set_state(state)
-
-
-# ---- replay learner
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplaySettings(LearnerSettings):
-    """The settings of `OffPolicyConfig.training()` that a learner from replay reads."""
-
-    train_batch_size: int
-    n_step: NStep
-    tau: float
-    target_network_update_freq: int
-
-
-@dataclass(frozen=True)
-class ReplayBatch:
-    """A batch of transitions, ready for networks.
-
-    Attributes:
-        obs: encoded observations before the steps, float32 [B, D].
-        actions: as the policy chose them, [B, …].
-        rewards: discounted sums over n steps, float32 [B].
-        next_obs: encoded observations after them, float32 [B, D].
-        discounts: what the value of `next_obs` counts, float32 [B].
-        weights: importance weights, float32 [B].
-    """
-
-    obs: Array
-    actions: Any
-    rewards: Array
-    next_obs: Array
-    discounts: Array
-    weights: Array
-
-
-def td_error_losses(errors: Array, *, kind: str) -> tuple[Array, Array]:
-    """The losses of temporal-difference errors δ, and their derivatives, [B] each.
-
-    Args:
-        errors: δ, [B].
-        kind: "huber" (δ²/2 up to 1 and |δ| - 1/2 beyond) or "mse" (δ²).
-    """
-    if kind == "mse":
-        return errors * errors, 2.0 * errors
-    # With c = δ clipped to [-1, 1], huber(δ) = c (δ - c/2), and c is its derivative.
-    slopes = np.minimum(np.maximum(errors, -1.0), 1.0)
-    return slopes * (errors - 0.5 * slopes), slopes
-
-
-@dataclass(frozen=True)
-class ReplayUpdate:
-    """What one update gives.
-
-    Attributes:
-        td_errors: by which priorities follow, [B].
-        metrics: makes the metrics; called for the last of several updates only.
-    """
-
-    td_errors: Array
-    metrics: Callable[[], dict[str, Any]]
-
-
-_FROM_REPLAY: Final = "Learning from replay makes a whole update in `learn(batch, *, lr, rng)`."
-
-
-class ReplayLearner(Learner, ABC):
-    """Learns from transitions that any earlier weights have played.
-
-    Life:
-        learner.update_from(buffer, num_updates=8, num_env_steps_sampled_lifetime=...,
-                            num_env_steps_sampled_before=...)                      per round
-        weights = learner.module.get_state(inference_only=True)            for the env runners
-        state = learner.get_state(); learner.set_state(state)              exact resume
-
-    Unlike `EpisodeLearner` it does not undo a failed update by itself: the algorithm puts buffer
-    and learner back together. A subclass implements `learn` and `follow`, and puts its target
-    networks into `parts`.
-
-    Attributes:
-        last_target_update_ts: env steps sampled when the target networks were last updated.
-        num_target_updates: how often they were.
-    """
-
-    settings_class: ClassVar[type[LearnerSettings]] = ReplaySettings
-    never_called: ClassVar[Mapping[str, str]] = MappingProxyType(
-        dict.fromkeys(
-            ("compute_loss", "compute_loss_for_module", "configure_optimizers_for_module"),
-            _FROM_REPLAY,
-        )
-    )
-    settings: ReplaySettings
-    last_target_update_ts: int
-    num_target_updates: int
-    _root_seed: int
-    _random: PositionStream
-
-    def __init__(
-        self,
-        *,
-        module_spec: RLModuleSpec,
-        settings: ReplaySettings,
-        root_seed: int,
-        position: tuple[int, ...] = (),
-    ) -> None:
-        super().__init__(
-            module_spec=module_spec, settings=settings, root_seed=root_seed, position=position
-        )
-        if self.module.is_stateful():
-            raise ConfigError(
-                f"The network {type(self.module).__name__} has memory (`get_initial_state()`), but "
-                "DQN and SAC learn from single steps of a replay buffer. Use PPO or PG, or show "
-                "the last steps in the observation: "
-                "gymnasium.wrappers.FrameStackObservation(env, n)."
-            )
-        self.last_target_update_ts = 0
-        self.num_target_updates = 0
-
-    @abstractmethod
-    def learn(self, batch: ReplayBatch, *, lr: float, rng: np.random.Generator) -> ReplayUpdate:
-        """Makes one update; `apply_gradients` changes the weights.
-
-        Args:
-            batch: transitions.
-            lr: learning rate.
-            rng: the random numbers of this update.
-        """
-
-    @abstractmethod
-    def follow(self) -> None:
-        """Moves the target networks by the share τ."""
-
-    @property
-    def root_seed(self) -> int:
-        """The seed of the run."""
-        return self._root_seed
-
-    @root_seed.setter
-    def root_seed(self, value: int) -> None:
-        self._root_seed = value
-        self._random = PositionStream(value, Role.REPLAY, of=self._position)
-
-    def update_from(
-        self,
-        buffer: ReplayBuffer,
-        *,
-        num_updates: int,
-        num_env_steps_sampled_lifetime: int,
-        num_env_steps_sampled_before: int,
-        on_batch: BatchListener | None = None,
-    ) -> Callable[[], dict[str, Any]]:
-        """Learns from a buffer, and tells it how wrong the values were.
-
-        Args:
-            buffer: not empty.
-            num_updates: how many batches, ≥ 1.
-            num_env_steps_sampled_lifetime: for target networks.
-            num_env_steps_sampled_before: the same without the steps of this round; schedules are
-                read there.
-            on_batch: called for each batch with the module, the columns of `ReplayBatch` (with
-                `next_obs` under its name `new_obs`), which it may change, and a dict for metrics
-                of its own.
-
-        Returns:
-            What makes the metrics of the last update, by their key under `learners/{module_id}`,
-            until there is another update; of many rounds only the last one is asked. Those of
-            `on_batch` are under `custom_metrics`.
-
-        Raises:
-            ModuleError: a loss or gradient was not finite.
-            EpisodeError: `on_batch` left what cannot be learnt from.
-        """
-        settings = self.settings
-        num_env_steps = num_env_steps_sampled_lifetime
-        timesteps = {_STEPS: num_env_steps_sampled_before}
-        lr = self._lr.value_at(num_env_steps_sampled_before)
-        event = None
-        if on_batch is not None:
-            event = TrainBatchEvent(self.module, (), on_batch, keeps_rows=True)
-        # What is not finite is found and raised before it does harm.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for _ in range(num_updates):
-                self.before_gradient_based_update(timesteps=timesteps)
-                rng = self._random.at(self.num_updates)
-                self.module.begin_update(self.root_seed, self.num_updates, of=self._position)
-                sampled = buffer.sample(
-                    settings.train_batch_size, rng=rng, n_step=settings.n_step, gamma=settings.gamma
-                )
-                batch = self._encoded_batch(sampled)
-                if event is not None:
-                    event.result.clear()
-                    batch = _shown(batch, event)
-                update = self.learn(batch, lr=lr, rng=rng)
-                if isinstance(buffer, PrioritizedReplayBuffer):
-                    buffer.update_priorities(sampled.rows, update.td_errors)
-                self.num_updates += 1
-                if (
-                    num_env_steps - self.last_target_update_ts
-                    >= settings.target_network_update_freq
-                ):
-                    self._update_targets(num_env_steps)
-                self.after_gradient_based_update(timesteps=timesteps)
-        custom = {} if event is None or not event.result else {"custom_metrics": dict(event.result)}
-
-        def make_metrics() -> dict[str, Any]:
-            return {
-                **update.metrics(),
-                "td_error_mean": float(np.abs(update.td_errors).mean()),
-                **custom,
-                "default_optimizer_learning_rate": lr,
-                "last_target_update_ts": self.last_target_update_ts,
-                "num_target_updates": self.num_target_updates,
-                "num_module_steps_trained": num_updates * settings.train_batch_size,
-                "num_trainable_parameters": self.module.num_parameters,
-            }
-
-        return make_metrics
-
-    def _update_targets(self, num_env_steps: int) -> None:
-        self.follow()
-        self.last_target_update_ts = num_env_steps
-        self.num_target_updates += 1
-
-    def _encoded_batch(self, sampled: Transitions) -> ReplayBatch:
-        """Ready for networks, normalised with the newest statistics.
-
-        Rewards were clipped when they were stored; sums of them are scaled as single ones are.
-        """
-        rewards = sampled.rewards
-        if self.normalization.rewards is not None:
-            rewards = self.normalization.rewards.scaled(rewards)
-        return ReplayBatch(
-            obs=self._encoder.encode_own(sampled.obs),
-            actions=sampled.actions,
-            rewards=rewards,
-            next_obs=self._encoder.encode_own(sampled.next_obs),
-            discounts=sampled.discounts,
-            weights=sampled.weights,
-        )
-
-    def set_weights(self, weights: State) -> None:
-        """Replaces the module's weights; target networks take them over, too.
-
-        Raises:
-            ModuleError: they do not fit the module.
-        """
-        super().set_weights(weights)
-        for part in self.parts.values():
-            if isinstance(part, TargetNetwork):
-                part.follow(1.0)
-
-    def extra_state(self) -> State:
-        """Where the target networks stand."""
-        return {
-            "last_target_update_ts": self.last_target_update_ts,
-            "num_target_updates": self.num_target_updates,
-        }
-
-    def set_extra_state(self, state: State) -> None:
-        """Takes back what `extra_state` gave."""
-        self.last_target_update_ts = int(state["last_target_update_ts"])
-        self.num_target_updates = int(state["num_target_updates"])
-
-
-def _shown(batch: ReplayBatch, event: TrainBatchEvent) -> ReplayBatch:
-    """The batch as the listener leaves it."""
-    columns = {
-        OBS: batch.obs,
-        ACTIONS: batch.actions,
-        REWARDS: batch.rewards,
-        NEW_OBS: batch.next_obs,
-        "discounts": batch.discounts,
-        "weights": batch.weights,
-    }
-    rows = event.fire(columns)
-    return ReplayBatch(
-        obs=rows[OBS],
-        actions=rows[ACTIONS],
-        rewards=rows[REWARDS],
-        next_obs=rows[NEW_OBS],
-        discounts=rows["discounts"],
-        weights=rows["weights"],
-    )
 
 
 def _rebuild(

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.episodes.agent_parts import is_to_learn_from
 from trainer.learners.columns import BatchListener
-from trainer.learners.learner import EpisodeLearner, Learner, ReplayLearner
+from trainer.learners.learner import EpisodeLearner, Learner
+from trainer.learners.replay_learner import ReplayLearner
 from trainer.modules import ByModule
 from trainer.replay import ReplayBuffer
 from trainer.types import ModuleId

@@ -13,6 +13,7 @@ import numpy as np
 
 from checkpoints import state_array
 from trainer.errors import ConfigError, ModuleError
+from trainer.learners.torch_schedulers import TorchSchedule
 from trainer.nn import Schedule, ScheduleSetting
 from trainer.nn.torch_network import torch_library
 from trainer.types import State
@@ -23,6 +24,7 @@ class TorchOptimizer:
     """An optimiser of Torch over some of a network's parameters.
 
     Attributes:
+        optimizer: the optimiser of Torch.
         parameters: what it moves.
         lr: the learning rate of its next step; of its first group if there are several.
     """
@@ -40,36 +42,52 @@ class TorchOptimizer:
         """
         if problem := _problem_with(optimizer, lr):
             raise ConfigError(f"register_optimizer(optimizer_name={name!r}): {problem}")
-        self._optimizer, self._name = optimizer, name
+        self.optimizer, self._name = optimizer, name
         self._schedule = None if lr is None else Schedule.from_setting(lr, name=f"lr of {name}")
+        self._torch_schedule: TorchSchedule | None = None
 
     @property
     def parameters(self) -> list[Any]:
-        return [one for group in self._optimizer.param_groups for one in group["params"]]
+        return [one for group in self.optimizer.param_groups for one in group["params"]]
 
     @property
     def lr(self) -> float:
-        return float(self._optimizer.param_groups[0]["lr"])
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rates of its groups, before the first step of schedulers."""
+        if self._schedule is not None:
+            return [self._schedule.value_at(0)] * len(self.optimizer.param_groups)
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def follow(self, schedule: TorchSchedule) -> None:
+        """Lets schedulers of Torch decide its rates from now on."""
+        self._torch_schedule = schedule
 
     def step(self, num_env_steps: int) -> None:
         """Moves the parameters along their gradients; schedules are read at `num_env_steps`."""
-        if self._schedule is not None:
-            for group in self._optimizer.param_groups:
+        if self._torch_schedule is not None:
+            rates = self._torch_schedule.rates
+            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+        elif self._schedule is not None:
+            for group in self.optimizer.param_groups:
                 group["lr"] = self._schedule.value_at(num_env_steps)
-        self._optimizer.step()
+        self.optimizer.step()
 
     def mark(self) -> Undo:
         """What gives it the state of now back, unjudged: options may have come since."""
-        return partial(self._optimizer.load_state_dict, copy.deepcopy(self._optimizer.state_dict()))
+        return partial(self.optimizer.load_state_dict, copy.deepcopy(self.optimizer.state_dict()))
 
     def get_state(self) -> State:
         """What it remembers of each parameter, and the options of its groups; copies."""
-        plain: State = _as_plain(self._optimizer.state_dict())
+        plain: State = _as_plain(self.optimizer.state_dict())
         return plain
 
     def set_state(self, state: State) -> None:
         """Takes back what `get_state` gave, or raises a ModuleError and changes nothing."""
-        own = self._optimizer.state_dict()
+        own = self.optimizer.state_dict()
         if not (_has_groups_like(own, state) and self._remembers_like(state)):
             raise ModuleError(
                 f"The state of the optimiser {self._name!r} does not fit: it is of another kind of "
@@ -80,7 +98,7 @@ class TorchOptimizer:
         def in_torch(value: Any) -> Any:
             return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
 
-        self._optimizer.load_state_dict(
+        self.optimizer.load_state_dict(
             {
                 "state": {
                     int(index): {key: in_torch(value) for key, value in of_one.items()}
@@ -100,7 +118,7 @@ class TorchOptimizer:
             return False
         if not of_parameters:
             return True
-        twin = copy.deepcopy(self._optimizer)
+        twin = copy.deepcopy(self.optimizer)
         for group in twin.param_groups:
             for one in group["params"]:
                 one.grad = one.detach().clone().zero_()

@@ -12,5 +12,6 @@ from trainer.modules.random_module import RandomRLModule
 from trainer.modules.rl_module import RLModule
 from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import distribution_for, observation_size
+from trainer.modules.torch_actor_critic import PPOTorchRLModule
 from trainer.modules.torch_critics import TorchSACModule
 from trainer.modules.torch_module import TorchRLModule

@@ -290,6 +290,11 @@ class RLModule(Checkpointable, ABC):
         return False
 
     @property
+    def gives_actions(self) -> bool:
+        """Whether acting gives "actions", too: drawn by the module from "draw_seeds" [B]."""
+        return False
+
+    @property
     def gives_loadings(self) -> bool:
         """Whether exploring gives "noise_loadings", too, see `trainer.modules.feature_noise`."""
         return False
@@ -331,20 +336,24 @@ class RLModule(Checkpointable, ABC):
         self.model_config: dict[str, Any] = dict(model_config or {})
         self.inference_only = inference_only
         self.action_mask_key = action_mask_key
-        split = split_observation(observation_space, action_mask_key=action_mask_key)
-        self.seen_space = split.seen
-        self.obs_size = observation_size(split.seen)
-        self.action_masks = action_masks(
-            split.mask, action_space, obs_size=self.obs_size, key=action_mask_key
-        )
-        num_masks = 0 if self.action_masks is None else self.action_masks.width
-        self._row_widths = (self.obs_size + num_masks, self.obs_size)
+        self._read_observation_space()
         self.action_distribution = self.make_action_distribution()
         self._make_tensors(rng, dtype)
         if self.action_masks is not None:
             self._check_that_masks_fit(self.action_masks)
             if not self.applies_masks:
                 MaskingCalls(self, self.action_masks)
+
+    def _read_observation_space(self) -> None:
+        key = self.action_mask_key
+        split = split_observation(self.observation_space, action_mask_key=key)
+        self.seen_space = split.seen
+        self.obs_size = observation_size(split.seen)
+        self.action_masks = action_masks(
+            split.mask, self.action_space, obs_size=self.obs_size, key=key
+        )
+        num_masks = 0 if self.action_masks is None else self.action_masks.width
+        self._row_widths = (self.obs_size + num_masks, self.obs_size)
 
     def __reduce__(self) -> tuple[Callable[..., RLModule], tuple[Any, ...]]:
         # Copies and pickles made attribute by attribute would tear layers off their parameters.

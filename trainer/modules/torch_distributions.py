@@ -18,15 +18,17 @@ temperature:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from gymnasium import spaces
 
 from trainer.episodes import nested
 from trainer.errors import ModuleError
-from trainer.nn.distributions import ActionDistribution
+from trainer.modules.spaces import distribution_for
+from trainer.nn.distributions import ActionDistribution, Categorical, DiagGaussian
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array
 
@@ -62,6 +64,144 @@ class TorchCategorical:
     def from_logits(cls, logits: Any, **kwargs: Any) -> TorchCategorical:
         """The distribution of what a forward pass gave."""
         return cls(logits=logits, **kwargs)
+
+    def sample(self) -> Any:
+        """Drawn actions, int64 [...]; Torch's generator is seeded while a module acts or learns."""
+        torch = torch_library("TorchCategorical")
+        return torch.distributions.Categorical(logits=self.logits).sample()
+
+    def logp(self, value: Any) -> Any:
+        """The log-probabilities of actions, [...]."""
+        normal = self.logits.log_softmax(dim=-1)
+        return normal.gather(-1, value.long().unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Any:
+        """The entropies in nats, [...]."""
+        normal = self.logits.log_softmax(dim=-1)
+        return -(normal.exp() * normal).sum(dim=-1)
+
+    def to_deterministic(self) -> TorchDeterministic:
+        """The most likely actions alone."""
+        return TorchDeterministic(self.logits.argmax(dim=-1))
+
+
+class TorchDeterministic:
+    """Always the same actions.
+
+    Attributes:
+        loc: the actions.
+    """
+
+    def __init__(self, loc: Any) -> None:
+        self.loc = loc
+
+    def sample(self) -> Any:
+        """The actions."""
+        return self.loc
+
+    def logp(self, value: Any) -> Any:
+        """Zeros, [B]: nothing was drawn."""
+        return value.new_zeros(len(value), dtype=torch_library("TorchDeterministic").float32)
+
+    def to_deterministic(self) -> TorchDeterministic:
+        """Itself."""
+        return self
+
+
+class TorchDiagGaussian:
+    """Independent normal distributions of the numbers of an action.
+
+    Attributes:
+        loc: means, a tensor [..., A].
+        scale: standard deviations, [..., A].
+    """
+
+    def __init__(self, loc: Any, scale: Any) -> None:
+        self.loc, self.scale = loc, scale
+
+    @classmethod
+    def from_logits(cls, logits: Any, **kwargs: Any) -> TorchDiagGaussian:
+        """The distribution of means and log standard deviations side by side, [..., 2 A]."""
+        loc, log_std = logits.chunk(2, dim=-1)
+        return cls(loc, log_std.exp(), **kwargs)
+
+    def sample(self) -> Any:
+        """Drawn actions, [..., A]; see `TorchCategorical.sample`."""
+        torch = torch_library("TorchDiagGaussian")
+        with torch.no_grad():
+            return torch.normal(self.loc, self.scale)
+
+    def logp(self, value: Any) -> Any:
+        """The log-densities of actions, [...]."""
+        z = (value - self.loc) / self.scale
+        return (-0.5 * z.square() - self.scale.log() - 0.5 * math.log(2.0 * math.pi)).sum(dim=-1)
+
+    def entropy(self) -> Any:
+        """The entropies in nats, [...]."""
+        return (self.scale.log() + 0.5 + 0.5 * math.log(2.0 * math.pi)).sum(dim=-1)
+
+    def to_deterministic(self) -> TorchDeterministic:
+        """The means alone."""
+        return TorchDeterministic(self.loc)
+
+
+class TorchMultiDistribution:
+    """Several distributions beside each other, for a Tuple of actions.
+
+    A module with such actions may name `get_partial_dist_cls(...)`, if its parts are those of the
+    action space; losses compute with the distribution of the space.
+
+    Attributes:
+        children: the distributions.
+    """
+
+    parts: ClassVar[tuple[tuple[type, int], ...]] = ()
+    """Classes and numbers of inputs; of classes that `get_partial_dist_cls` makes."""
+
+    def __init__(self, child_distribution_struct: Sequence[Any]) -> None:
+        """Puts them beside each other.
+
+        Args:
+            child_distribution_struct: the distributions, in the order of the space.
+        """
+        self.children = tuple(child_distribution_struct)
+
+    @classmethod
+    def get_partial_dist_cls(
+        cls, child_distribution_cls_struct: Sequence[type], input_lens: Sequence[int]
+    ) -> type[TorchMultiDistribution]:
+        """A class that takes its parts from inputs side by side.
+
+        Args:
+            child_distribution_cls_struct: the classes of the parts, in the order of the space.
+            input_lens: how many inputs each has.
+        """
+        parts = tuple(zip(child_distribution_cls_struct, input_lens, strict=True))
+        return type(cls.__name__, (cls,), {"parts": parts})
+
+    @classmethod
+    def from_logits(cls, logits: Any) -> TorchMultiDistribution:
+        """The distribution of inputs [..., K], of a class that knows its parts."""
+        pieces = logits.split([width for _, width in cls.parts], dim=-1)
+        found = zip(cls.parts, pieces, strict=True)
+        return cls([kind.from_logits(piece) for (kind, _), piece in found])  # type: ignore[attr-defined]
+
+    def sample(self) -> tuple[Any, ...]:
+        """Drawn actions, one of each part."""
+        return tuple(child.sample() for child in self.children)
+
+    def logp(self, value: Sequence[Any]) -> Any:
+        """The sum over the parts, [...]."""
+        pairs = zip(self.children, value, strict=True)
+        return sum(child.logp(part) for child, part in pairs)
+
+    def entropy(self) -> Any:
+        """The sum over the parts, [...]."""
+        return sum(child.entropy() for child in self.children)
+
+    def to_deterministic(self) -> TorchMultiDistribution:
+        """The most likely actions of all parts."""
+        return TorchMultiDistribution([child.to_deterministic() for child in self.children])
 
 
 # ---- for losses
@@ -180,12 +320,12 @@ class NamedDistributions:
             ModuleError: a class is none that can be used here.
         """
         named = {f"_forward_{kind}": _class_of(module, kind) for kind in _KINDS}
-        self._classes: Mapping[str, Any] = {
-            forward: found for forward, (found, _) in named.items() if found is not None
-        }
-        for found, where in named.values():
-            if found is not None:
-                _check(module, found, where)
+        own = {forward: pair for forward, pair in named.items() if pair[0] is not None}
+        # Those of the space itself change nothing.
+        own = {n: pair for n, pair in own.items() if not _is_of_space(module, pair[0])}
+        self._classes: Mapping[str, Any] = {forward: found for forward, (found, _) in own.items()}
+        for found, where in own.values():
+            _check(module, found, where)
 
     def logits(self, forward: Callable[..., Any], inputs: Any) -> Any:
         """What actions are drawn by: the inputs, or what the named class makes of them.
@@ -219,6 +359,23 @@ def _class_of(module: Any, kind: str) -> tuple[Any, str]:
     if own is not None and not own.__module__.startswith("trainer."):
         return getattr(module, method)(), f"{method}()"
     return module.__dict__.get("action_dist_cls"), "action_dist_cls"
+
+
+def _is_of_space(module: Any, found: Any) -> bool:
+    """Whether a class is the distribution of the module's action space, by another name."""
+    own = {TorchCategorical: Categorical, TorchDiagGaussian: DiagGaussian}
+    space, kinds = module.action_space, [found]
+    parts: list[ActionDistribution] = [module.action_distribution]
+    if isinstance(found, type) and issubclass(found, TorchMultiDistribution):
+        if not isinstance(space, spaces.Tuple):
+            return False
+        kinds = [kind for kind, _ in found.parts]
+        parts = [distribution_for(part) for part in space]
+        if [width for _, width in found.parts] != [part.num_inputs for part in parts]:
+            return False
+    return len(kinds) == len(parts) and all(
+        kind in own and type(part) is own[kind] for kind, part in zip(kinds, parts, strict=True)
+    )
 
 
 def _check(module: Any, found: Any, where: str) -> None:

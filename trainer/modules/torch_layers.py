@@ -8,7 +8,6 @@ eight, or one by one if a probe finds that a block gives a row other bits at ano
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 import logging
 import math
@@ -26,10 +25,11 @@ from trainer.errors import ModuleError
 from trainer.modules.rl_module import check_gradient
 from trainer.modules.spaces import INVALID, masked_gradient, masked_outputs
 from trainer.modules.torch_distributions import NamedDistributions
+from trainer.modules.torch_draws import DRAW_SEEDS, Draws, check_drawing, drawn_actions
+from trainer.modules.torch_mirror import TorchMirror
 from trainer.nn import Parameters
 from trainer.nn.layers import BLOCK_ROWS
 from trainer.nn.torch_network import aligned_copy, fixed_torch, seeded_draws
-from trainer.seeding import PositionStream, Role
 from trainer.spaces import leaf_spaces, shown_images
 from trainer.types import Array
 
@@ -62,82 +62,6 @@ class TorchParameters(Parameters):
         return iter(self.tensors.values())
 
 
-class _Draws:
-    """The seeds of dropout and other draws: a function of the update and the minibatch."""
-
-    def __init__(self) -> None:
-        self._of: tuple[int, ...] = ()
-        self._rng: np.random.Generator | None = None
-
-    def begin_update(self, root_seed: int, number: int, *, of: tuple[int, ...]) -> None:
-        """Goes to the first minibatch of an update."""
-        if (root_seed, *of) != self._of:
-            self._of = (root_seed, *of)
-            self._stream = PositionStream(root_seed, Role.MODULE, of=of)
-        self._rng = self._stream.at(number)
-
-    def next_seed(self) -> int:
-        """The seed of the next forward pass; always the same outside an update."""
-        return 0 if self._rng is None else int(self._rng.integers(2**63))
-
-
-class _Mirror:
-    """A copy of the layers on another device, where learning computes.
-
-    The numbers stay where they are, in the flat vectors: before a forward pass they are copied to
-    the device, after a backward pass the gradients are copied back, in one piece each.
-
-    Attributes:
-        container: the copy of the layers.
-        device: where it is.
-        parts: its parameters, with their gradients.
-    """
-
-    def __init__(self, torch: Any, device: Any, container: Any, module: Any) -> None:
-        """Copies the layers.
-
-        Args:
-            torch: the library.
-            device: a `torch.device`.
-            container: the layers, over the module's flat vectors.
-            module: whose flat vectors they are.
-        """
-        self.device = device
-        self.container = copy.deepcopy(container).to(device)
-        self._host_buffers = dict(container.named_buffers())
-        self._host = torch.from_numpy(module.parameters.flat)
-        self._host_gradients = torch.from_numpy(module.gradients.flat)
-        self._flat = self._host.to(device, copy=True)
-        self._gradients = torch.zeros_like(self._flat)
-        tensors = dict(self.container.named_parameters())
-        self.parts: list[tuple[Any, Any]] = []
-        start = 0
-        for name, shape in module.parameters.shapes.items():
-            stop = start + math.prod(shape)
-            tensors[name].data = self._flat[start:stop].view(shape)
-            self.parts.append((tensors[name], self._gradients[start:stop].view(shape)))
-            start = stop
-
-    def fetch(self) -> None:
-        """Takes over weights and buffers."""
-        self._flat.copy_(self._host)
-        for name, buffer in self.container.named_buffers():
-            buffer.copy_(self._host_buffers[name])
-
-    def return_buffers(self) -> None:
-        """Gives back what a forward pass of learning made of the buffers."""
-        for name, buffer in self.container.named_buffers():
-            self._host_buffers[name].copy_(buffer)
-
-    def clear_gradients(self) -> None:
-        """Before a backward pass."""
-        self._gradients.zero_()
-
-    def return_gradients(self) -> None:
-        """After a backward pass."""
-        self._host_gradients.copy_(self._gradients)
-
-
 class TorchLayers:
     """The Torch half of one module: its layers, and how they act and learn.
 
@@ -147,6 +71,7 @@ class TorchLayers:
         draws: where the seeds of a forward pass come from.
         rows_at_once: how many rows acting computes together.
         gives_values: whether acting gives the values of observations, too.
+        gives_actions: whether acting draws actions, too.
     """
 
     def __init__(self, module: Any, torch: Any, dtype: type[np.floating[Any]]) -> None:
@@ -158,13 +83,14 @@ class TorchLayers:
         self._masks = module.action_masks
         self._is_built = False
         self._graph: tuple[Any, Any, Array | None] | None = None
-        self._mirror: _Mirror | None = None
+        self._mirror: TorchMirror | None = None
         self._device: Any = None
         self._acting_names: frozenset[str] | None = None
         self.container = torch.nn.Module()
-        self.draws = _Draws()
+        self.draws = Draws()
         self.rows_at_once = 1
-        self.gives_values = False
+        self.gives_values = self.gives_actions = False
+        self._values_first = False
 
     # ---- building
 
@@ -173,6 +99,7 @@ class TorchLayers:
         module, torch = self._module, self.torch
         with seeded_draws(torch, seed):
             module._setup()
+            self._masks = module.action_masks
             self._refuse_complex_numbers()
             self.container.to(self._dtype)
             self._make_lazy_layers()
@@ -197,7 +124,7 @@ class TorchLayers:
         self._mirror = self._make_mirror()
         self._is_built = True
 
-    def _make_mirror(self) -> _Mirror | None:
+    def _make_mirror(self) -> TorchMirror | None:
         """The copy on the device that `model_config` names; None if it names none."""
         module, torch = self._module, self.torch
         name = module.model_config.get("device")
@@ -212,7 +139,7 @@ class TorchLayers:
                 f"compute there ({str(cause).splitlines()[0]}). Name a device that this machine "
                 "has, or leave it out."
             ) from cause
-        return _Mirror(torch, device, self.container, module)
+        return TorchMirror(torch, device, self.container, module)
 
     def _make_lazy_layers(self) -> None:
         """Lets layers that take their size from their first input (`LazyLinear`) see one."""
@@ -338,12 +265,15 @@ class TorchLayers:
         return np.concatenate([rows, free], axis=1)
 
     def _tensors_of(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """The learner's columns of numbers, besides the observations."""
-        return {
+        """The learner's columns of numbers, besides the observations; nested actions, too."""
+        found = {
             name: self._tensor_of(column)
             for name, column in columns.items()
             if name != OBS and isinstance(column, np.ndarray) and column.dtype.kind in "biuf"
         }
+        if isinstance(columns.get(ACTIONS), dict | tuple):
+            found[ACTIONS] = nested.map_leaves(self._tensor_of, columns[ACTIONS])
+        return found
 
     def _tensor_of(self, column: Array) -> Any:
         return self._placed(self.torch.from_numpy(np.ascontiguousarray(column)))
@@ -407,36 +337,55 @@ class TorchLayers:
         self, forward: Callable[..., Any], obs: Array
     ) -> tuple[Array, Array | None]:
         """What acting gives for rows, [B, K], and their values [B] if it gives them."""
+        inputs, values, _ = self._acted(forward, obs)
+        return inputs, values
+
+    def _acted(
+        self, forward: Callable[..., Any], obs: Array, seeds: Array | None = None
+    ) -> tuple[Array, Array | None, Any]:
+        """Inputs [B, K], values [B] and actions [B, …] that acting gives for rows, as it does.
+
+        A module that draws actions draws those of each row from its seed (without, from 0).
+        """
         module, size = self._module, self.rows_at_once
         obs = obs if obs.ndim == 2 else module.checked_rows({OBS: obs})
         rows = self.with_masks(obs)
         inputs = np.empty((len(rows), module.action_distribution.num_inputs), self._number_type)
         values = np.empty(len(rows), self._number_type) if self.gives_values else None
         block = self._block[:size]
-        numbers = block.numpy()
+        numbers, actions = block.numpy(), []
         with self.computing(is_training=False):
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 numbers[: len(part)] = part
                 numbers[len(part) :] = 0.0
-                outputs = forward({OBS: self._nested(block)})
+                seed = 0 if seeds is None else int(seeds[start])
+                outputs = self._passed(forward, block, seed)
                 found = self._inputs(forward, outputs, size)
+                if self.gives_actions:
+                    actions.append(drawn_actions(module, forward, outputs, found))
                 inputs[start : start + size] = found.numpy()[: len(part)]
                 if values is not None:
                     given = self._checked_values(outputs.get(VF_PREDS), size)
                     values[start : start + size] = given.numpy()[: len(part)]
         if self._masks is not None:
             inputs = masked_outputs(inputs, self._masks.effective(rows))
-        return inputs, values
+        return inputs, values, nested.concatenate(*actions) if actions else None
+
+    def _passed(self, forward: Callable[..., Any], block: Any, seed: int) -> Any:
+        """What the user's forward pass of acting gives for a block of rows."""
+        if not self.gives_actions:
+            return forward({OBS: self._nested(block)})
+        with seeded_draws(self.torch, seed):
+            return forward({OBS: self._nested(block)})
 
     def acted(
         self, forward: Callable[..., Any], rows: Array, batch: Mapping[str, Any]
     ) -> dict[str, Any]:
         """What acting upon rows gives; `batch` has what else is there of them."""
-        del batch
-        inputs, values = self._inputs_and_values(forward, rows)
-        given = {ACTION_DIST_INPUTS: inputs}
-        return given if values is None else {**given, VF_PREDS: values}
+        inputs, values, actions = self._acted(forward, rows, batch.get(DRAW_SEEDS))
+        given = {ACTION_DIST_INPUTS: inputs, VF_PREDS: values, ACTIONS: actions}
+        return {name: rows for name, rows in given.items() if rows is not None}
 
     def act_as_part(
         self, rows: Any, state: Sequence[Any], columns: Mapping[str, Any]
@@ -469,10 +418,15 @@ class TorchLayers:
 
     def _pass(self, rows: Any, others: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """What the user's forward pass of learning returns, and its inputs and values, checked."""
-        forward = self._module._forward_train
-        outputs = forward(self.batch(rows, others))
-        inputs = self._inputs(forward, outputs, len(rows))
-        return outputs, inputs, self._values_or_none(self.batch(rows, others), outputs, len(rows))
+        forward, batch, count = self._module._forward_train, self.batch(rows, others), len(rows)
+        values = None
+        if self._values_first:
+            values = self._checked_values(self.values_of(batch, None), count)
+        outputs = forward(batch)
+        inputs = self._inputs(forward, outputs, count)
+        if values is None:
+            values = self._values_or_none(self.batch(rows, others), outputs, count)
+        return outputs, inputs, values
 
     def learn_from_loss(
         self,
@@ -503,8 +457,7 @@ class TorchLayers:
             given = {**outputs, ACTION_DIST_INPUTS: inputs}
             if values is not None:
                 given[VF_PREDS] = self._placed(values)
-            actions = nested.map_leaves(self._tensor_of, columns[ACTIONS])  # a dict of them, too
-            loss = loss_of({**others, OBS: self._nested(tensor), ACTIONS: actions}, given)
+            loss = loss_of({**others, OBS: self._nested(tensor)}, given)
             self._check_loss(loss)
             self.check_views()
             module.gradients.flat[:] = 0.0
@@ -733,6 +686,8 @@ class TorchLayers:
         buffers = {name: array.copy() for name, array in self.buffers().items()}
         draws = torch.default_generator.get_state()
         try:
+            if self._returns_actions():
+                self.gives_actions, self.rows_at_once = True, 1
             wanted = self.rows_at_once
             is_exact = self._is_exact(rng)
             self._refuse_draws(draws)
@@ -742,6 +697,7 @@ class TorchLayers:
                 is_exact = self._is_exact(rng)
             self.gives_values = is_exact and self._returns_values()
             self.gives_values = self.gives_values and self._is_exact(rng)
+            self._values_first = self._needs_values_first()
         finally:
             module.parameters.flat[:] = saved
             for name, array in self.buffers().items():
@@ -787,6 +743,41 @@ class TorchLayers:
                 if not isinstance(values, self.torch.Tensor) or tuple(values.shape) != (size,):
                     return False
         return True
+
+    def _returns_actions(self) -> bool:
+        """Whether acting with exploration returns actions; a ModuleError if they cannot be used."""
+        module = self._module
+        if module.is_stateful():
+            return False
+        forward = module._forward_exploration
+        with self.computing(is_training=False), seeded_draws(self.torch, 0):
+            outputs = forward({OBS: self._nested(self._block[:1])})
+        if not isinstance(outputs, Mapping) or ACTIONS not in outputs:
+            return False
+        check_drawing(module, forward, outputs, self._inputs(forward, outputs, 1))
+        return True
+
+    def _needs_values_first(self) -> bool:
+        """Whether `_forward_train` reads what `compute_values` has made of the batch before.
+
+        So does RLlib's example of masks: its learner computes values first, in the same dict.
+        """
+        module = self._module
+        if "_own_values" not in module.__dict__ or module.inference_only or module.is_stateful():
+            return False
+
+        def passes(*, values_first: bool) -> bool:
+            batch = self.batch(self._block, {})
+            with self.computing(is_training=False):
+                try:
+                    if values_first:
+                        self.values_of(batch, None)
+                    module._forward_train(batch)
+                except Exception:  # noqa: BLE001 - of the user's code: learning raises it again
+                    return False
+            return True
+
+        return not passes(values_first=False) and passes(values_first=True)
 
     def _probed(self, forward: Callable[..., Any], rows: Array) -> Array:
         """What acting gives for rows of `_probe_rows`, side by side."""

@@ -336,13 +336,22 @@ class TorchRLModule(RLModule):
         return self._torch_layers.gives_values
 
     @property
+    def gives_actions(self) -> bool:
+        """Whether `_forward_exploration` draws actions itself."""
+        return self._torch_layers.gives_actions
+
+    @property
     def acts_row_by_row(self) -> bool:
         """Whether acting computes every row alone."""
         return self._torch_layers.rows_at_once == 1
 
     def _setup(self) -> None:
         """Calls `setup`, and adds what a kind of modules needs besides."""
+        before = self.observation_space
         self.setup()
+        if self.observation_space is not before:
+            # RLlib's modules with masks make their layers for the observations inside of a Dict.
+            self._read_observation_space()
 
     def _make_tensors(self, rng: np.random.Generator | None, dtype: type[np.floating[Any]]) -> None:
         if type(self).compute_values is not TorchRLModule.compute_values:

@@ -20,12 +20,12 @@ from callbacks.rllib_names import (
     make_multi_callbacks,
 )
 from trainer.algorithms.algorithm import Algorithm
-from trainer.config import AlgorithmConfig
 from trainer.config.config_values import ConfigValues
 from trainer.connectors import SampleBatch
 from trainer.env_runners import EnvRunner
 from trainer.envs import MultiAgentEnv, VectorEnv
 from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
+from trainer.learners import EpisodeLearner
 from trainer.metrics import MetricsLogger
 from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
@@ -125,8 +125,8 @@ def install() -> None:
     """Adds all old names to the classes and tables of this process; called once."""
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
-    add_names(AlgorithmConfig, config.ConfigNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
+    add_names(EpisodeLearner, algorithm.LearnerNames)
     add_names(EnvRunner, EnvRunnerNames)
     add_names(EnvRunnerGroup, EnvRunnerGroupNames)
     add_names(VectorEnv, VectorEnvNames)

@@ -9,11 +9,12 @@ import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from trainer.algorithms.on_and_off_policy import learn_from_played
 from trainer.errors import ConfigError
 from trainer.modules import PolicySpec
 from trainer.rllib_names.config import LEARNER_CLASS
@@ -109,6 +110,31 @@ class LearnersByModule:
         """The learner of an algorithm with one module; a ModuleError if there are several."""
         return self._algorithm.learner
 
+    @property
+    def module(self) -> Any:
+        """The network of an algorithm with one module."""
+        return self._algorithm.learner.module
+
+    def update(
+        self, *, episodes: Sequence[Any], timesteps: Mapping[str, int] | None = None, **_: Any
+    ) -> list[Any]:
+        """Learns from episodes that `foreach_env_runner` let the training runners play.
+
+        Their steps are counted here, and the weights that were learnt reach the runners. For
+        `training_step()` in RLlib's manner; that of ours is `sample_steps` and `learn_from_sample`.
+
+        Args:
+            episodes: all of them, as `env_runner.sample()` gave them.
+            timesteps: of no effect.
+            _: RLlib's further arguments, likewise.
+
+        Returns:
+            Nothing to aggregate: metrics of the update are in the result already.
+        """
+        del timesteps
+        learn_from_played(self._algorithm, episodes)
+        return []
+
     def foreach_learner(self, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Calls `func(learner, **kwargs)` for the learner of each module, in the order of ids."""
         given = {name: value for name, value in kwargs.items() if name not in _OF_REMOTE_CALLS}
@@ -121,6 +147,12 @@ class LearnersByModule:
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """See `Algorithm.set_weights`."""
         self._algorithm.set_weights(weights)
+
+
+class LearnerNames:
+    """Adds RLlib's names to learners from episodes."""
+
+    _learner_connector = renamed("learner_connector")
 
 
 _OF_REMOTE_CALLS: Final = frozenset(

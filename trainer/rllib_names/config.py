@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from trainer.config.settings import NotProvided
-from trainer.modules import RLModuleSpec
 from trainer.old_names import OldName, UnusedSetting
 
 # ---- names of today
@@ -45,6 +44,9 @@ OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
         "lambda": OldName("lambda_"),
         "num_sgd_iter": OldName("num_epochs"),
         "sgd_minibatch_size": OldName("minibatch_size"),
+        # What RLlib's example of schedulers means; there it has no effect.
+        "exploration": OldName("explore"),
+        "_torch_lr_scheduler_classes": OldName("torch_lr_schedulers", sections=("experimental",)),
         "shuffle_sequences": OldName("shuffle_batch_per_epoch"),
         "train_batch_size_per_learner": OldName(
             "train_batch_size",
@@ -211,7 +213,6 @@ _FRAMEWORK_NAMES: Final = (
     "torch_compile_learner_dynamo_backend torch_compile_worker_dynamo_backend "
     "torch_compile_worker_dynamo_mode local_tf_session_args tf_session_args "
     "_tf_policy_handles_more_than_one_loss _torch_grad_scaler_class "
-    "_torch_lr_scheduler_classes "
 )
 _STACK_NAMES: Final = (
     "_disable_execution_plan_api _disable_initialize_loss_from_dummy_batch "
@@ -313,9 +314,8 @@ _DEFAULT_CONNECTORS: Final = (
     "`normalize_actions=False` and `clip_actions=False` leave actions as they are."
 )
 _LEARNER_CONNECTOR: Final = (
-    "Connectors before the learner are not offered: learners read columns, not pieces. Change "
-    "rewards and advantages in the callback `on_postprocess_trajectory`, the train batch in "
-    "`on_learn_on_batch`, observations with `env_to_module_connector`."
+    "Leave it out: learners make the batch from episodes themselves. Pieces of "
+    "`learner_connector` come before that, and the callback `on_learn_on_batch` changes the batch."
 )
 _ONE_LEARNER: Final = "Leave it out: learning runs in the main process."
 _LOGGERS: Final = (
@@ -408,7 +408,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         ),
         "add_default_connectors_to_env_to_module_pipeline": _refused(True, _DEFAULT_CONNECTORS),
         "add_default_connectors_to_module_to_env_pipeline": _refused(True, _DEFAULT_CONNECTORS),
-        "learner_connector": _refused(None, _LEARNER_CONNECTOR),
         "add_default_connectors_to_learner_pipeline": _refused(True, _LEARNER_CONNECTOR),
         "episodes_to_numpy": _refused(True, "Leave it out: episodes give lists and arrays alike."),
         "remote_worker_envs": _refused(False, "Use more runners: `num_env_runners`."),
@@ -465,13 +464,11 @@ _MODULE_CLASS: Final = "Name the class in the config: `config.rl_module(rl_modul
 
 CONFIG_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "get_default_rl_module_spec": _MODULE_CLASS,
-        "get_default_learner_class": LEARNER_CLASS,
         "build_learner": LEARNER_CLASS,
         "build_learner_group": LEARNER_CLASS,
         "build_env_to_module_connector": "Give `env_runners(env_to_module_connector=...)`.",
         "build_module_to_env_connector": "Give `env_runners(module_to_env_connector=...)`.",
-        "build_learner_connector": "Use the callback `on_learn_on_batch`.",
+        "build_learner_connector": "Give `training(learner_connector=...)`.",
     }
 )
 """Methods of RLlib's configs that are never called here, with what to write instead."""
@@ -488,19 +485,6 @@ class TakesSections(Protocol):
 
 
 TakerT = TypeVar("TakerT", bound=TakesSections)
-
-
-class _Config(Protocol):
-    @property
-    def default_module_class(self) -> Any: ...
-
-
-class ConfigNames:
-    """Members of an algorithm's config."""
-
-    def get_default_rl_module_spec(self: _Config) -> RLModuleSpec:
-        """The spec of the algorithm's ready-made network; its spaces come from the env."""
-        return RLModuleSpec(module_class=self.default_module_class)
 
 
 class SectionNames:

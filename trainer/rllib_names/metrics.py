@@ -316,4 +316,5 @@ class Columns(SampleBatchNames):
     VALUES_BOOTSTRAPPED: Final = "values_bootstrapped"
     ADVANTAGES: Final = "advantages"
     VALUE_TARGETS: Final = "value_targets"
+    RETURNS_TO_GO: Final = "returns_to_go"
     INTRINSIC_REWARDS: Final = "intrinsic_rewards"

@@ -72,6 +72,10 @@ class PolicyNames:
         """The class of its action distribution."""
         return type(_module(self).action_distribution)
 
+    def keys(self) -> tuple[str]:
+        """The only id: RLlib's learners hold modules by id, and ours one each."""
+        return (DEFAULT_MODULE_ID,)
+
     def is_recurrent(self) -> bool:
         """Whether it remembers."""
         return _module(self).is_stateful()

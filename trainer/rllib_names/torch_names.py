@@ -13,7 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from callbacks.optional_import import optional_module
+from trainer.config.settings import NotProvided as NotProvided
+from trainer.connectors import ComputeReturnsToGo as ComputeReturnsToGo
+from trainer.connectors import ConnectorV2, FrameStacking
+from trainer.modules.torch_actor_critic import ENCODER_OUT as ENCODER_OUT
+from trainer.modules.torch_actor_critic import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
+from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
+from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
+from trainer.modules.torch_distributions import TorchMultiDistribution as TorchMultiDistribution
+from trainer_toolkit.trees import mapped
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -21,14 +30,32 @@ OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
 """What RLlib's APPO calls an output; there is no APPO here."""
 TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
 """What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
-ENCODER_OUT: Final = "encoder_out"
-"""What RLlib's modules call features that one of their parts hands to another."""
+DefaultPPOTorchRLModule: Final = PPOTorchRLModule
+"""What RLlib calls PPO's ready-made network."""
+DEFAULT_OPTIMIZER: Final = "default_optimizer"
+"""What the optimiser is called that learners make themselves."""
+FLOAT_MIN: Final = -3.4e38
+"""What RLlib's modules add to the logits of actions that are not allowed."""
 ModuleID: TypeAlias = str
 """What names of modules are called."""
 TensorType: TypeAlias = Any
 """What types of tensors are called."""
 NetworkType: TypeAlias = Any
 """What types of networks are called."""
+
+
+EpisodeType: TypeAlias = Any
+"""What types of episodes are called."""
+FrameStackingEnvToModule: Final = FrameStacking
+"""What RLlib calls the piece that stacks observations."""
+
+
+class FrameStackingLearner(ConnectorV2):
+    """The learner's half of `FrameStacking`, which has nothing to do: episodes hold stacks here."""
+
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Leaves everything as it is."""
+        return batch
 
 
 class ValueFunctionAPI:
@@ -58,6 +85,21 @@ def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     del error
     torch = optional_module("torch", user="try_import_torch()", extra="torch")
     return torch, torch.nn
+
+
+def one_hot(x: Any, space: Any) -> Any:
+    """One-hot codes of a tensor of choices in a Discrete or MultiDiscrete space, float32."""
+    torch = optional_module("torch", user="one_hot()", extra="torch")
+    code = torch.nn.functional.one_hot
+    if hasattr(space, "nvec"):
+        columns = zip(x.long().unbind(-1), space.nvec.ravel().tolist(), strict=True)
+        return torch.cat([code(column, count).float() for column, count in columns], dim=-1)
+    return code(x.long() - int(space.start), int(space.n)).float()
+
+
+def convert_to_numpy(x: Any) -> Any:
+    """Tensors as arrays, nested as they are."""
+    return mapped(lambda leaf: leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf, x)
 
 
 def make_target_network(network: Any) -> Any:

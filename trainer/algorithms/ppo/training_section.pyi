@@ -1,5 +1,7 @@
 """Made by `docs/make_section_stubs.py`; do not edit it by hand."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing_extensions import Self
 from trainer.config.config_values import ConfigValues
@@ -34,8 +36,10 @@ class PPOTrainingSection(ConfigValues):
         clip_param: float | list[list[float]] | ToBeDrawn = 0.3,
         vf_clip_param: float | None | ToBeDrawn = 10.0,
         learner_class: type[Any] | None | ToBeDrawn = None,
+        learner_connector: Callable[..., Any] | None | ToBeDrawn = None,
         gamma: float | ToBeDrawn = 0.99,
         lr: float | list[list[float]] | ToBeDrawn = 5e-05,
+        torch_lr_schedulers: Sequence[Callable[..., Any]] | None | ToBeDrawn = None,
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
         adam_epsilon: float | ToBeDrawn = 1e-08,
@@ -73,8 +77,15 @@ class PPOTrainingSection(ConfigValues):
             vf_clip_param: bound of the squared value error; None and infinity do not clip.
             learner_class: how updates are made: a class derived from the algorithm's own learner, such
                 as `PPOLearner`; see docs/own-loss.md.
+            learner_connector: makes connector pieces that see the episodes of an update before it
+                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
+                docs/own-connector.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
+                one after another (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
+                `lr`; any network may be used.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
