@@ -153,7 +153,6 @@ from trainer.replay import (
     make_replay_buffer,
 )
 from trainer.rllib_names import *  # noqa: F403 - names of RLlib
-from trainer.rllib_scripts.import_hook import answer_if_asked as _answer_if_asked
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
@@ -291,4 +290,3 @@ __all__ = [
 
 __all__ += rllib_names.__all__
 rllib_names.install()
-_answer_if_asked()

@@ -119,7 +119,8 @@ exit codes:
   0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
   1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
-  3    diff: the checkpoints differ; check: learning goes wrong in a run
+  3    diff: the checkpoints differ; check: learning goes wrong in a run; rllib-check: a script
+       does not run as it is (with --run: the code of the script)
   130  stopped by Ctrl-C or SIGTERM, or the terminal was closed; train and resume have saved the
        run, and resume goes on, unless it was pressed twice: then the newest checkpoint is the
        last one saved before
@@ -171,9 +172,10 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         said = f"there is no command {words[0]!r}." if words else "no command was given."
         meant = did_you_mean(words[0], commands_) if words else ""
         parser.error(f"{said}{meant} There are: {', '.join(commands_)}; --help says what each does")
-    behind = words.index("--") if words[0] == "rllib-check" and "--" in words else len(words)
-    parsed, unknown = parser.parse_known_args(words[:behind])
-    parsed.words_of_script = words[behind + 1 :]
+    has_script = words[0] == "rllib-check" and "--" in words
+    end = words.index("--") if has_script else len(words)
+    parsed, unknown = parser.parse_known_args(words[:end])
+    parsed.words_of_script = words[end + 1 :]
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
         known = re.findall(r"--[\w-]+", of_command.format_help())

@@ -47,6 +47,7 @@ from trainer.rllib_names.runners import (
     collect_episodes,
     summarize_episodes,
 )
+from trainer.rllib_scripts import import_hook
 from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [
@@ -112,7 +113,11 @@ __all__ = [
 
 
 def install() -> None:
-    """Adds all old names to the classes and tables of this process; called once."""
+    """Adds all old names to the classes and tables of this process; called once.
+
+    In a process that a script for RLlib has started, `import ray` is answered from now on, too.
+    """
+    import_hook.answer_if_asked()
     _fill_tables()
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)

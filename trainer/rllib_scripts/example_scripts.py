@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from callbacks.ready_made.display import LineOutput
 from trainer import tune
 from trainer.algorithms.building import get_trainable_cls
 from trainer.config import AlgorithmConfig
@@ -29,18 +30,11 @@ _ITERATION: Final = "training_iteration"
 _NOT_TAKEN: Final[Mapping[str, str]] = {
     "old_api_stack": "there is one implementation, under the new names and the old",
     "enable_new_api_stack": "there is one implementation; leave it out",
-    "local_mode": "`--num-env-runners 0` plays in the main process",
     "output": "recording data to learn from is not part of this trainer; `EpisodeRecorder` keeps "
     "episodes",
     "wandb_key": "keys stay with the service's own login; give the callback `WandbLogger`",
 }
 """Arguments that are refused when they ask for something."""
-
-_WITHOUT_EFFECT: Final = (
-    *("num_cpus", "num_gpus", "num_cpus_per_learner", "num_gpus_per_learner"),
-    *("wandb_project", "wandb_run_name", "log_level", "framework", "num_learners"),
-    *("num_aggregator_actors_per_learner", "as_release_test"),
-)
 
 
 def _count_or_auto(text: str) -> int | str:
@@ -204,7 +198,7 @@ def _trained(config: AlgorithmConfig, bounds: Mapping[str, Any], *, at_most: int
         for _ in range(bounds.get(_ITERATION, at_most)):
             result = algorithm.train()
             iteration, returned = result[_ITERATION], result[_RETURN]
-            print(f"iter={iteration} R={returned}")
+            _say(f"iter={iteration} R={returned}")
             if should_stop(bounds, result):
                 break
     return result
@@ -222,7 +216,7 @@ def should_stop(stop: Mapping[str, Any], results: ResultDict, keep_ray_up: bool 
     for key, bound in stop.items():
         value = results.get(key)
         if isinstance(value, int | float) and value >= bound:
-            print(f"Stop criterion ({key}={bound}) fulfilled!")
+            _say(f"Stop criterion ({key}={bound}) fulfilled!")
             return True
     return False
 
@@ -247,10 +241,14 @@ def check_learning_achieved(
     return _require(tune_results, f"evaluation/{metric}" if evaluation else metric, min_value)
 
 
+def _say(text: str) -> None:
+    LineOutput().write(text)
+
+
 def _require(results: tune.ResultGrid, key: str, bound: float) -> float:
-    values = [row.get(key, math.nan) for result in results for row in result.metrics_history]
+    values = [row.get(key, math.nan) for result in results for row in result.rows()]
     best = max((value for value in values if not math.isnan(value)), default=math.nan)
     if not best >= bound:
         raise TrainerError(f"`{key}` of {bound} was not reached; the best value is {best}.")
-    print(f"`{key}` of {bound} was reached.")
+    _say(f"`{key}` of {bound} was reached.")
     return best

@@ -22,7 +22,14 @@ from types import ModuleType
 from typing import Any, Final
 
 from trainer.name_resolution import PROGRAM, imported, imported_module
-from trainer.rllib_scripts.names_of_ray import EXAMPLES, Home, home, home_of_module, public_names
+from trainer.rllib_scripts.names_of_ray import (
+    EXAMPLES,
+    NO_EXAMPLE,
+    Home,
+    home,
+    home_of_module,
+    public_names,
+)
 from trainer.rllib_scripts.names_of_ray import modules as modules_of_ray
 
 VARIABLE: Final = "LOCAL_TRAINER_ANSWERS_RAY"
@@ -77,7 +84,7 @@ def _answer(name: str) -> ModuleType:
 
 
 class RayFinder(MetaPathFinder, Loader):
-    """Finds `ray` and all modules in it: here, or among the files of an installed one's examples."""
+    """Finds `ray` and what is in it: here, or among the files of an installed one's examples."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -87,6 +94,7 @@ class RayFinder(MetaPathFinder, Loader):
         Raises:
             NotHereError: it is a module of Ray that is not here; says what to write instead.
         """
+        del path, target
         if fullname.partition(".")[0] != _RAY:
             return None
         if fullname in modules_of_ray() or not f"{fullname}.".startswith(f"{EXAMPLES}."):
@@ -96,7 +104,7 @@ class RayFinder(MetaPathFinder, Loader):
             return ModuleSpec(fullname, self, is_package=True)
         spec = find_example(fullname)
         if spec is None:
-            raise NotHereError(told(fullname, home_of_module(EXAMPLES)), name=fullname)
+            raise NotHereError(told(fullname, Home(advice=NO_EXAMPLE)), name=fullname)
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

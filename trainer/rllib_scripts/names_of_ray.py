@@ -260,6 +260,11 @@ _ROWS: Final = (
 
 EXAMPLES: Final = "ray.rllib.examples"
 """Files of RLlib that are its users' own: taken from an installed Ray, and run as they are."""
+NO_EXAMPLE: Final = (
+    "this file of RLlib's examples is not found; copy it beside the script and import it from "
+    "there, or install Ray beside this library, which then takes the file"
+)
+"""What is said of an example where there is none."""
 
 _RECORDED: Final = "learning from recorded data, and recording it, are not part of this trainer"
 _OLD_NETWORKS: Final = (
@@ -292,6 +297,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "ray.rllib.utils.spaces": "write it with gymnasium's spaces",
         "ray.rllib.utils.torch_utils": "write it with Torch",
         "ray.rllib.utils.images": "write it with Pillow or NumPy",
+        "ray.rllib.utils.test_utils": "write it with `numpy.testing`",
         "ray.rllib.utils.debug": "`debugging(seed=...)` makes a run repeatable",
         "ray.rllib.core.distribution": "say what to draw from in `action_distribution`, or take "
         "actions in `_forward_exploration` (docs/modules.md)",
@@ -334,11 +340,34 @@ _NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
         "ray.available_resources": _ONE_MACHINE,
         "ray.cluster_resources": _ONE_MACHINE,
         "ray.nodes": _ONE_MACHINE,
-        EXAMPLES: "this file of RLlib's examples is not found; copy it beside the script and "
-        "import it from there, or install Ray beside this library, whose files are then taken",
     }
 )
 """Modules and names that are not here, and why: nothing small takes their place."""
+
+
+MEMBERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "_counters": ("trainer:Algorithm", "read counts from the result of `train()`"),
+        "aggregate": ("trainer:MetricsLogger", "metrics of runners are merged by themselves"),
+        "default_resource_request": (
+            "trainer:PPO",
+            "nothing is reserved on one machine; `tune.with_resources` says what a trial takes",
+        ),
+        "export_policy_model": ("trainer:PPO", "`export_onnx` writes the policy"),
+        "export_policy_checkpoint": ("trainer:PPO", "`TrainedPolicy.from_checkpoint(path)`"),
+        "get_multi_agent_setup": ("trainer:PPOConfig", "read `config.policies`"),
+        "learner_group": ("trainer:Algorithm", "there is one learner: `algo.learner`"),
+        "make_env": ("trainer:SingleAgentEnvRunner", "give tasks: `set_task`"),
+        "remote_workers": (
+            "trainer:EnvRunnerGroup",
+            "there are no handles: `foreach_env_runner(function, remote_worker_ids=[2])`",
+        ),
+    }
+)
+"""Members of RLlib's objects: a class that would have them, and what to write if it has not."""
+
+NEED_PANDAS: Final = frozenset({"get_dataframe", "metrics_dataframe", "results_df"})
+"""Members of results that need a package which is none of the dependencies."""
 
 
 @dataclass(frozen=True)

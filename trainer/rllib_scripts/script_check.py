@@ -11,18 +11,29 @@ import enum
 import importlib.util
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
 from trainer.config import AlgorithmConfig
+from trainer.config.settings import Problem, unused_problems, value_problems
+from trainer.config.validation import module_problems
 from trainer.errors import ConfigError
 from trainer.name_resolution import PROGRAM, imported
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_scripts.import_hook import find_example
-from trainer.rllib_scripts.names_of_ray import EXAMPLES, Home, home, home_of_module, modules
+from trainer.rllib_scripts.names_of_ray import (
+    EXAMPLES,
+    MEMBERS,
+    NEED_PANDAS,
+    NO_EXAMPLE,
+    Home,
+    home,
+    home_of_module,
+    modules,
+)
 from trainer.rllib_scripts.script_reading import (
     RAY,
     OwnClass,
@@ -111,10 +122,15 @@ def check_script(path: str | Path) -> ScriptReport:
         OSError: it cannot be read.
     """
     files = _Files(Path(path))
+    scripts = files.read()
+    used = {*scripts[0].classes}
+    for script in scripts:
+        if script.path.name != "__init__.py":  # which offers what others may want
+            used |= {use.name for use in script.uses}
     found = {
         (finding.line, finding.what, finding.path): finding
-        for script in files.read()
-        for finding in (*files.findings.get(script.path, ()), *_findings(script))
+        for script in scripts
+        for finding in (*files.findings.get(script.path, ()), *_findings(script, used))
     }
     order = {str(script.path): position for position, script in enumerate(files.scripts)}
     listed = sorted(found.values(), key=lambda finding: (order[finding.path], finding.line))
@@ -166,9 +182,8 @@ class _Files:
         inner = f"{use.module}.{use.name}"
         specs = [spec for spec in map(find_example, [*names, inner]) if spec is not None]
         if find_example(use.module) is None:
-            advice = home_of_module(EXAMPLES).advice
             self.findings.setdefault(script.path, []).append(
-                ScriptFinding(str(script.path), use.line, inner, Fate.CHANGE, f"{advice}.")
+                ScriptFinding(str(script.path), use.line, inner, Fate.CHANGE, f"{NO_EXAMPLE}.")
             )
         for spec in specs:
             if spec.origin is not None:
@@ -198,7 +213,7 @@ class _Files:
         if is_there or use.is_optional:
             return
         fate = Fate.NOTE if use.is_late else Fate.CHANGE
-        told = f"the package is not installed here: `pip install {package}`."
+        told = "this package is not installed here."
         noted = ScriptFinding(str(script.path), use.line, f"import {package}", fate, told)
         self.findings.setdefault(script.path, []).append(noted)
 
@@ -206,7 +221,10 @@ class _Files:
 # ---- findings
 
 
-def _findings(script: Script) -> Iterator[ScriptFinding]:
+_GENERATOR: Final = "what a function returns is sent to the main process: write a list, [… for …]."
+
+
+def _findings(script: Script, used: Collection[str]) -> Iterator[ScriptFinding]:
     path = str(script.path)
     for use in script.uses:
         if use.module.partition(".")[0] == RAY and not _is_example(use):
@@ -215,13 +233,26 @@ def _findings(script: Script) -> Iterator[ScriptFinding]:
         for what, told, fate in _of_call(call):
             yield ScriptFinding(path, call.line, what, fate, told)
     for own in script.classes.values():
-        yield from _of_class(path, own)
+        if own.name in used:
+            yield from _of_class(path, own)
+    for line in script.generators:
+        yield ScriptFinding(path, line, "a generator for env runners", Fate.CHANGE, _GENERATOR)
     for line in script.remote_functions:
         told = "functions are not run on a cluster; call it, or make it a method of an actor."
         yield ScriptFinding(path, line, "@ray.remote on a function", Fate.CHANGE, told)
     for name, line in script.attributes.items():
-        if name in MEMBERS:
-            yield ScriptFinding(path, line, f".{name}", Fate.CHANGE, MEMBERS[name])
+        for told, fate in _of_member(name):
+            yield ScriptFinding(path, line, f".{name}", fate, told)
+
+
+def _of_member(name: str) -> Iterator[tuple[str, Fate]]:
+    """What is to be said of a name that is looked up in an object of whatever class."""
+    if name in NEED_PANDAS and importlib.util.find_spec("pandas") is None:
+        yield "it needs pandas, which is not installed here.", Fate.CHANGE
+    if name in MEMBERS:
+        place, advice = MEMBERS[name]
+        if not hasattr(imported(place, source=PROGRAM, place=name), name):
+            yield f"{advice}.", Fate.CHANGE
 
 
 def _is_example(use: Use) -> bool:
@@ -277,8 +308,7 @@ def _of_call(call: SectionCall) -> Iterator[tuple[str, str, Fate]]:
 
 
 def _config_class(dotted: str) -> type[AlgorithmConfig] | None:
-    module, _, name = dotted.rpartition(".")
-    place = home(module, name).place
+    place = _place(dotted)
     found = imported(place, source=PROGRAM, place=dotted) if place else None
     return found if isinstance(found, type) and issubclass(found, AlgorithmConfig) else None
 
@@ -299,7 +329,6 @@ def _problems(
     if isinstance(value, _Unknown) and unused and OLD_NAMES.unused_settings[unused].is_refused:
         yield f"not offered in this version. {OLD_NAMES.unused_settings[unused].reason}"
         return
-    before = {str(problem) for problem in config.find_problems()}
     try:
         getattr(config, section)(**{name: value})
     except ConfigError as error:
@@ -309,9 +338,18 @@ def _problems(
         return
     if isinstance(value, _Unknown):
         return
-    for problem in config.find_problems():
-        if str(problem) not in before and len(problem.settings) == 1:
-            yield f"{problem.expected} {problem.advice}".strip()
+    for problem in _value_problems(config):
+        yield f"{problem.expected} {problem.advice}".strip()
+
+
+def _value_problems(config: AlgorithmConfig) -> Iterator[Problem]:
+    """What is wrong with single values; rules between settings are for the run to judge."""
+    values = config.changed_settings()
+    settings = {name: getattr(type(config), name) for name in values}
+    yield from value_problems(settings, values)
+    yield from unused_problems(config.unused_settings())
+    if "model_config" in values:
+        yield from module_problems(config)
 
 
 def _first_problem(text: str) -> str:
@@ -326,33 +364,43 @@ def _fate_of_setting(told: str) -> Fate:
 
 # ---- classes
 
-_NO_BASES: Final = {
-    "ray.rllib.policy.policy.Policy": "policies of your own are modules here: write a "
-    "`TorchRLModule`, or an `RLModule` with `_forward_inference` (docs/modules.md).",
-    "ray.rllib.policy.Policy": "policies of your own are modules here: write a `TorchRLModule`, "
-    "or an `RLModule` with `_forward_inference` (docs/modules.md).",
-}
-MEMBERS: Final[dict[str, str]] = {}
-"""Members of RLlib's objects that are not here, and what to write instead."""
+_OWN_POLICY: Final = (
+    "policies of your own are modules here: write a `TorchRLModule`, or an `RLModule` with "
+    "`forward_acting` (docs/modules.md)."
+)
+_GIVES_ACTIONS: Final = (
+    "a module gives inputs of a distribution, which draws the actions: write `forward_acting`, or "
+    "derive from `TorchRLModule` (docs/modules.md)."
+)
+_SHARED_LAYERS: Final = "layers that modules share are not offered."
 
 
 def _of_class(path: str, own: OwnClass) -> Iterator[ScriptFinding]:
     for base in own.bases:
-        if base in _NO_BASES:
-            line = min(own.methods.values(), default=1)
-            yield ScriptFinding(path, line, f"class {own.name}", Fate.STOP, _NO_BASES[base])
-        for name in _refused_overrides(base).keys() & own.methods.keys():
-            told = f"nothing here calls it. {_refused_overrides(base)[name]}"
-            what = f"{own.name}.{name}"
-            yield ScriptFinding(path, own.methods[name], what, Fate.CHANGE, told)
+        place = _place(base)
+        if base.endswith(".Policy"):
+            yield ScriptFinding(path, own.line, f"class {own.name}", Fate.STOP, _OWN_POLICY)
+        elif place == "trainer:MultiRLModule":
+            yield ScriptFinding(path, own.line, f"class {own.name}", Fate.STOP, _SHARED_LAYERS)
+        elif place == "trainer:RLModule" and any(
+            name.startswith("_forward") for name in own.methods
+        ):
+            yield ScriptFinding(path, own.line, f"class {own.name}", Fate.CHANGE, _GIVES_ACTIONS)
+        refused = _refused_overrides(place)
+        for name in refused.keys() & own.methods.keys():
+            told = f"nothing here calls it. {refused[name]}"
+            line = own.methods[name]
+            yield ScriptFinding(path, line, f"{own.name}.{name}", Fate.CHANGE, told)
 
 
-def _refused_overrides(base: str) -> dict[str, str]:
-    module, _, name = base.rpartition(".")
-    place = home(module, name).place
-    if not place:
-        return {}
-    found = imported(place, source=PROGRAM, place=base)
+def _place(dotted: str) -> str:
+    module, _, name = dotted.rpartition(".")
+    return home(module, name).place
+
+
+def _refused_overrides(place: str) -> dict[str, str]:
+    """What a class that derives from one of ours may not define: advice by name."""
+    found = imported(place, source=PROGRAM, place="a base class") if place else None
     tables = {
         "Algorithm": OLD_NAMES.algorithm_overrides,
         "AlgorithmConfig": OLD_NAMES.config_overrides,

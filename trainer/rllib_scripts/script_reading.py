@@ -59,11 +59,13 @@ class OwnClass:
 
     Attributes:
         name: its name.
+        line: where it begins.
         bases: full names of classes of Ray that it derives from.
         methods: lines of what its body defines, by name.
     """
 
     name: str
+    line: int
     bases: frozenset[str]
     methods: Mapping[str, int]
 
@@ -79,6 +81,7 @@ class Script:
         classes: that it defines.
         attributes: lines of names that are looked up in objects, by name.
         remote_functions: lines of functions that are to be run on a cluster.
+        generators: lines of functions for env runners whose answer cannot be sent.
     """
 
     path: Path
@@ -87,6 +90,7 @@ class Script:
     classes: dict[str, OwnClass] = field(default_factory=dict)
     attributes: dict[str, int] = field(default_factory=dict)
     remote_functions: list[int] = field(default_factory=list)
+    generators: list[int] = field(default_factory=list)
 
 
 def read_script(path: Path) -> Script:
@@ -280,17 +284,17 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
         self._num_catching -= bool(names & _CAUGHT)
-        for statement in (*node.handlers, *node.orelse, *node.finalbody):
-            self.visit(statement)
+        for behind in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(behind)
 
     def visit_If(self, node: ast.If) -> None:
         test = node.test
         if getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING":
-            branches = node.orelse
+            statements = node.orelse
         else:
             self.visit(test)
-            branches = [*node.body, *node.orelse]
-        for statement in branches:
+            statements = [*node.body, *node.orelse]
+        for statement in statements:
             self.visit(statement)
 
     # ---- definitions
@@ -313,7 +317,7 @@ class _Reader(ast.NodeVisitor):
         methods = {
             each.name: each.lineno for each in node.body if isinstance(each, ast.FunctionDef)
         }
-        self.script.classes[node.name] = OwnClass(node.name, frozenset(bases), methods)
+        self.script.classes[node.name] = OwnClass(node.name, node.lineno, frozenset(bases), methods)
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -349,8 +353,7 @@ class _Reader(ast.NodeVisitor):
         parts = dotted.split(".")
         inner = {".".join(parts[:n]) for n in range(2, len(parts) + 1)}
         return any(
-            bound in inner and not home_of_module(bound).is_module
-            for bound in self._bound.values()
+            bound in inner and not home_of_module(bound).is_module for bound in self._bound.values()
         )
 
     def _dotted(self, node: ast.AST) -> str:
@@ -368,6 +371,12 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         if not isinstance(node.func, ast.Attribute):
             return
+        if node.func.attr.startswith("foreach_"):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            functions = [each for each in given if isinstance(each, ast.Lambda)]
+            self.script.generators += [
+                each.lineno for each in functions if isinstance(each.body, ast.GeneratorExp)
+            ]
         config = self._config_of(node.func.value)
         if config:
             known, unknown = self._given(node)

@@ -121,7 +121,8 @@ def softmax(logits: Array, axis: int | None = None, epsilon: float | None = None
     axis = -1 if axis is None else axis
     powers = np.exp(logits - np.max(logits, axis=axis, keepdims=True))
     least = 1e-6 if epsilon is None else epsilon
-    return np.maximum(powers / powers.sum(axis=axis, keepdims=True), least)
+    probabilities: Array = np.maximum(powers / powers.sum(axis=axis, keepdims=True), least)
+    return probabilities
 
 
 def flatten_space(space: Space[Any]) -> list[Space[Any]]:
