@@ -29,7 +29,7 @@ from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
 from trainer.old_names import OLD_NAMES
-from trainer.rllib_names import algorithm, config, metrics, modules
+from trainer.rllib_names import algorithm, config, homes, metrics, modules
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.metrics import *
@@ -151,6 +151,10 @@ def _fill_tables() -> None:
     tables.algorithm_overrides.update(algorithm.ALGORITHM_OVERRIDES)
     tables.learner_overrides.update(algorithm.LEARNER_OVERRIDES)
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
+    tables.homes.extend(homes.HOMES)
+    tables.other_ways.update(homes.OTHER_WAYS)
+    tables.not_here.update(homes.NOT_HERE)
+    tables.members.update(homes.MEMBERS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)
     tables.reductions.update(metrics.NEWER_REDUCTIONS)

@@ -26,8 +26,6 @@ from trainer.old_names import OLD_NAMES
 from trainer.rllib_scripts.import_hook import find_example
 from trainer.rllib_scripts.names_of_ray import (
     EXAMPLES,
-    MEMBERS,
-    NEED_PANDAS,
     NO_EXAMPLE,
     Home,
     home,
@@ -245,12 +243,16 @@ def _findings(script: Script, used: Collection[str]) -> Iterator[ScriptFinding]:
             yield ScriptFinding(path, line, f".{name}", fate, told)
 
 
+_NEED_PANDAS: Final = frozenset({"get_dataframe", "metrics_dataframe", "results_df"})
+"""Members of results that need a package which is none of the dependencies."""
+
+
 def _of_member(name: str) -> Iterator[tuple[str, Fate]]:
     """What is to be said of a name that is looked up in an object of whatever class."""
-    if name in NEED_PANDAS and importlib.util.find_spec("pandas") is None:
+    if name in _NEED_PANDAS and importlib.util.find_spec("pandas") is None:
         yield "it needs pandas, which is not installed here.", Fate.CHANGE
-    if name in MEMBERS:
-        place, advice = MEMBERS[name]
+    if name in OLD_NAMES.members:
+        place, advice = OLD_NAMES.members[name]
         if not hasattr(imported(place, source=PROGRAM, place=name), name):
             yield f"{advice}.", Fate.CHANGE
 
