@@ -1,5 +1,6 @@
 """The table of Ray's names: what it says is here is here, and the page of imports says the same."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from trainer.name_resolution import PROGRAM, imported, imported_module
 from trainer.old_names import OLD_NAMES
+from trainer.rllib_names import torch_names
 from trainer.rllib_scripts.names_of_ray import Home, home, home_of_module, modules, public_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
@@ -29,7 +31,7 @@ def not_found():
     return missing
 
 
-@pytest.fixture()
+@pytest.fixture
 def rows():
     """The table, to which a test may add."""
     before = list(OLD_NAMES.homes)
@@ -55,6 +57,26 @@ def test_what_is_not_here_is_said_to_be_here_nowhere():
             module, _, name = dotted.rpartition(".")
             assert name not in modules().get(module, {}), dotted
     assert not OLD_NAMES.not_here.keys() & OLD_NAMES.other_ways.keys()
+
+
+def test_all_that_torch_modules_import_has_a_home():
+    source = Path(torch_names.__file__).read_text("utf-8")
+    names = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom):
+            names |= {each.asname for each in node.names if each.asname}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+        names.add(getattr(node, "name", ""))
+    public = {name for name in names if name and not name.startswith("_")}
+    of_typing = {"ModuleID", "NetworkType", "TensorType"}
+    listed = {
+        name.partition("=")[0]
+        for _, ours, text in OLD_NAMES.homes
+        for name in text.split()
+        if ours == torch_names.__name__
+    }
+    assert public - of_typing - {"OLD_ACTION_DIST_LOGITS_KEY"} == listed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""Small names of RLlib that scripts import."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer.rllib_names.small_names import (
+    FLOAT_MIN,
+    batch,
+    convert_to_numpy,
+    flatten_space,
+    log_once,
+    marker,
+    pretty_print,
+    softmax,
+    try_import_jax,
+    try_import_tf,
+    try_import_tfp,
+)
+
+
+def test_other_frameworks_are_not_here_and_scripts_that_ask_go_on():
+    assert try_import_tf() == (None, None, None)
+    assert try_import_jax() == (None, None)
+    assert try_import_tfp() is None
+    for ask, name in ((try_import_tf, "TensorFlow"), (try_import_jax, "JAX")):
+        with pytest.raises(ImportError, match=name):
+            ask(error=True)
+
+
+def test_markers_change_nothing_with_arguments_and_without():
+    def function():
+        return 1
+
+    assert marker(function) is function
+    assert marker(stability="alpha")(function) is function
+    assert not log_once("key")
+
+
+def test_results_become_lines():
+    text = pretty_print({"iteration": 1, "env_runners": {"return": 2.5, "more": {}}})
+    assert text == "iteration: 1\nenv_runners:\n  return: 2.5\n  more:"
+
+
+def test_values_become_arrays_of_the_smaller_kind():
+    found = convert_to_numpy({"a": [1.5, (np.arange(2),)], "b": np.float32(3)})
+    assert found["a"][0].dtype == np.float32
+    assert found["a"][1][0].dtype == np.int32
+    assert convert_to_numpy(1.5, reduce_type=False).dtype == np.float64
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(2, requires_grad=True)
+    assert (convert_to_numpy(tensor) == [1.0, 1.0]).all()
+
+
+def test_probabilities_of_logits():
+    found = softmax(np.array([[0.0, np.log(3.0)], [1000.0, 0.0]]))
+    np.testing.assert_allclose(found, [[0.25, 0.75], [1.0, 1e-6]])
+    np.testing.assert_allclose(softmax(np.zeros((2, 4)), axis=0), 0.5)
+    assert softmax(np.array([0.0, FLOAT_MIN]), epsilon=0.1).tolist() == [1.0, 0.1]
+
+
+def test_nested_spaces_and_items():
+    box, discrete = spaces.Box(0.0, 1.0, (2,)), spaces.Discrete(3)
+    nested = spaces.Dict({"b": spaces.Tuple([discrete, box]), "a": box})
+    assert flatten_space(nested) == [box, discrete, box]
+    items = [{"a": np.zeros(2), "b": (n, [n])} for n in range(3)]
+    stacked = batch(items)
+    assert stacked["a"].shape == (3, 2)
+    assert stacked["b"][0].tolist() == [0, 1, 2]
+    joined = batch([stacked, stacked], individual_items_already_have_batch_dim=True)
+    assert joined["a"].shape == (6, 2)
