@@ -7,6 +7,7 @@ from gymnasium import spaces
 from trainer.rllib_names.small_names import (
     FLOAT_MIN,
     batch,
+    check,
     convert_to_numpy,
     flatten_space,
     log_once,
@@ -69,3 +70,26 @@ def test_nested_spaces_and_items():
     assert stacked["b"][0].tolist() == [0, 1, 2]
     joined = batch([stacked, stacked], individual_items_already_have_batch_dim=True)
     assert joined["a"].shape == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "how", "is_equal"),
+    [
+        (1.0, 1.000001, {}, True),
+        (1.0, 1.0001, {}, False),
+        (1.0, 1.0001, {"decimals": 3}, True),
+        (100.0, 101.0, {"rtol": 0.02}, True),
+        (100.0, 101.0, {"atol": 0.5}, False),
+        ({"a": [np.zeros(2), None]}, {"a": (np.zeros(2), None)}, {}, True),
+        ({"a": 1}, {"b": 1}, {}, False),
+        ([1, 2], [1], {}, False),
+        (np.zeros(2), np.zeros(3), {}, False),
+        ("text", "text", {}, True),
+        ("text", None, {}, False),
+        (float("nan"), np.nan, {}, True),
+    ],
+)
+def test_values_are_compared_part_by_part(x, y, how, is_equal):
+    check(x, y, **how, false=not is_equal)
+    with pytest.raises(AssertionError, match="equals" if is_equal else "is not"):
+        check(x, y, **how, false=is_equal)

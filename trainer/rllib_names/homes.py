@@ -244,6 +244,7 @@ HOMES: Final = (
         "ReplayBuffer PrioritizedReplayBuffer",
     ),
     ("ray.rllib.utils.typing", "typing", "?=Any"),
+    ("ray.rllib.utils.test_utils", _SMALL, "check"),
     (
         "ray.rllib.examples.utils ray.rllib.utils.test_utils",
         _SCRIPTS,

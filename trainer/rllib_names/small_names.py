@@ -156,3 +156,42 @@ def batch(items: Sequence[Any], *, individual_items_already_have_batch_dim: bool
             for column in zip(*items, strict=True)
         )
     return np.concatenate(items) if joined else np.stack(items)
+
+
+def check(
+    x: Any,
+    y: Any,
+    decimals: int = 5,
+    atol: float | None = None,
+    rtol: float | None = None,
+    false: bool = False,
+) -> None:
+    """Raises an AssertionError unless two values are equal, part by part.
+
+    Args:
+        x: numbers, arrays, tensors or others, in dicts, lists and tuples.
+        y: likewise.
+        decimals: after the point, that must agree, unless a tolerance is given.
+        atol: how far numbers may lie from each other.
+        rtol: likewise, relative to `y`.
+        false: raise if they are equal, instead.
+    """
+    absolute = 10.0**-decimals if atol is None and rtol is None else atol or 0.0
+    is_equal = _are_equal(x, y, absolute, rtol or 0.0)
+    if is_equal == false:
+        raise AssertionError(f"{x!r:.500} {'equals' if false else 'is not'} {y!r:.500}.")
+
+
+def _are_equal(x: Any, y: Any, atol: float, rtol: float) -> bool:
+    if isinstance(x, Mapping) and isinstance(y, Mapping):
+        return x.keys() == y.keys() and all(_are_equal(x[key], y[key], atol, rtol) for key in y)
+    if isinstance(x, list | tuple) and isinstance(y, list | tuple):
+        return len(x) == len(y) and all(
+            _are_equal(first, second, atol, rtol) for first, second in zip(x, y, strict=True)
+        )
+    first, second = (convert_to_numpy(value, reduce_type=False) for value in (x, y))
+    if "O" in first.dtype.kind + second.dtype.kind or first.dtype.kind in "US":
+        return bool(x == y)
+    return first.shape == second.shape and np.allclose(
+        first, second, rtol=rtol, atol=atol, equal_nan=True
+    )
