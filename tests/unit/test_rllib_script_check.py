@@ -190,6 +190,29 @@ def test_values_of_arguments_are_those_of_their_defaults(number, is_refused, tmp
     assert bool(decisive(checked(tmp_path, text))) == is_refused
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        'tune.run("PPO", config={})',
+        'tune.Tuner("PPO", param_space={})',
+        "PPO(config={})",
+        "PPOTrainer(config={})",
+        "settings = {}; tune.run(PPO, config=settings)",
+    ],
+)
+def test_dict_configs_are_read_like_sections(call, tmp_path):
+    text = """
+        from ray import tune
+        from ray.rllib.agents.ppo import PPOTrainer
+        from ray.rllib.algorithms.ppo import PPO
+        """
+    entries = '{"lr": tune.uniform(0, 1), "num_workers": 2, "horizon": 9, "epsilon": f()}'
+    report = checked(tmp_path, textwrap.dedent(text) + call.replace("{}", entries) + "\n")
+    assert [what for _, what, _ in decisive(report)] == ['"horizon": …', '"epsilon": …']
+    assert "TimeLimit" in told(report)
+    assert "this algorithm has no such setting" in told(report)
+
+
 def test_the_algorithm_decides_which_settings_there_are(tmp_path):
     text = "from ray.rllib.algorithms.{0} import {1}Config\n{1}Config().training(n_step=3)\n"
     assert not decisive(checked(tmp_path, text.format("dqn", "DQN")))
@@ -216,6 +239,13 @@ def test_the_algorithm_decides_which_settings_there_are(tmp_path):
             "forward_acting",
         ),
         ("RLlibCallback", "ray.rllib.callbacks.callbacks", "on_episode_end", None, ""),
+        (
+            "DefaultCallbacks",
+            "ray.rllib.algorithms.callbacks",
+            "on_episode_edn",
+            Fate.CHANGE,
+            "did you mean `on_episode_end`?",
+        ),
         ("TorchRLModule", "ray.rllib.core.rl_module.torch", "_forward", None, ""),
     ],
 )

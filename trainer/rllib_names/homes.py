@@ -78,10 +78,15 @@ HOMES: Final = (
     ("ray.air.integrations.wandb", "trainer.tune.logger", "WandbLoggerCallback"),
     ("ray.air.integrations.mlflow", "trainer.tune.logger", "MLflowLoggerCallback"),
     (
-        "ray.rllib.algorithms.ppo ray.rllib.algorithms.ppo.ppo ray.rllib.agents.ppo",
+        "ray.rllib.algorithms.ppo ray.rllib.algorithms.ppo.ppo",
         _TOP,
         "PPO PPOConfig",
     ),
+    ("ray.rllib.agents.ppo", _TOP, "PPOTrainer=PPO PPOConfig"),
+    ("ray.rllib.agents.pg", _TOP, "PGTrainer=PG PGConfig"),
+    ("ray.rllib.agents.dqn", _TOP, "DQNTrainer=DQN DQNConfig"),
+    ("ray.rllib.agents.sac", _TOP, "SACTrainer=SAC SACConfig"),
+    ("ray.rllib.agents.callbacks", _TOP, "DefaultCallbacks MultiCallbacks"),
     (
         "ray.rllib.algorithms.ppo.torch.ppo_torch_learner "
         "ray.rllib.algorithms.ppo.ppo_torch_learner",

@@ -17,6 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
+from callbacks.events import EVENTS, unknown_event_text
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, unused_problems, value_problems
 from trainer.config.validation import module_problems
@@ -207,7 +208,7 @@ class _Files:
             self._note_missing(script, use, parts[0])
 
     def _note_missing(self, script: Script, use: Use, package: str) -> None:
-        is_there = package in sys.builtin_module_names or importlib.util.find_spec(package)
+        is_there = package in sys.modules or importlib.util.find_spec(package)
         if is_there or use.is_optional:
             return
         fate = Fate.NOTE if use.is_late else Fate.CHANGE
@@ -301,12 +302,13 @@ def _of_call(call: SectionCall) -> Iterator[tuple[str, str, Fate]]:
         yield f"{call.name}()", advice, _fate_of_setting(advice)
         return
     config_class = _config_class(call.config)
-    if config_class is None or call.name not in _sections():
+    if config_class is None or (call.name and call.name not in _sections()):
         return
     values = [*call.given.items(), *((name, _Unknown()) for name in call.unknown)]
     for name, value in values:
+        what = f"{call.name}({name}=…)" if call.name else f'"{name}": …'
         for told in _problems(config_class, call.name, name, value):
-            yield f"{call.name}({name}=…)", told, _fate_of_setting(told)
+            yield what, told, _fate_of_setting(told)
 
 
 def _config_class(dotted: str) -> type[AlgorithmConfig] | None:
@@ -325,14 +327,17 @@ class _Unknown:
 def _problems(
     config_class: type[AlgorithmConfig], section: str, name: str, value: Any
 ) -> Iterator[str]:
-    """What one argument of a section method is refused for."""
+    """What one argument of a section method, or of a dict config, is refused for."""
     config = config_class()
     unused = OLD_NAMES.unused_setting(name)
     if isinstance(value, _Unknown) and unused and OLD_NAMES.unused_settings[unused].is_refused:
         yield f"not offered in this version. {OLD_NAMES.unused_settings[unused].reason}"
         return
     try:
-        getattr(config, section)(**{name: value})
+        if section:
+            getattr(config, section)(**{name: value})
+        else:
+            config.update_from_dict({name: value})
     except ConfigError as error:
         yield _first_problem(str(error))
         return
@@ -388,10 +393,20 @@ def _of_class(path: str, own: OwnClass) -> Iterator[ScriptFinding]:
             name.startswith("_forward") for name in own.methods
         ):
             yield ScriptFinding(path, own.line, f"class {own.name}", Fate.CHANGE, _GIVES_ACTIONS)
+        if place in ("trainer:RLlibCallback", "trainer:DefaultCallbacks"):
+            yield from _of_events(path, own)
         refused = _refused_overrides(place)
         for name in refused.keys() & own.methods.keys():
             told = f"nothing here calls it. {refused[name]}"
             line = own.methods[name]
+            yield ScriptFinding(path, line, f"{own.name}.{name}", Fate.CHANGE, told)
+
+
+def _of_events(path: str, own: OwnClass) -> Iterator[ScriptFinding]:
+    """Methods of callbacks that are named like events that are none."""
+    for name, line in own.methods.items():
+        if name.startswith("on_") and name not in EVENTS:
+            told = f"{unknown_event_text(name)}."
             yield ScriptFinding(path, line, f"{own.name}.{name}", Fate.CHANGE, told)
 
 

@@ -36,12 +36,12 @@ class Use:
 
 @dataclass(frozen=True)
 class SectionCall:
-    """A method that a script calls on a config.
+    """A method that a script calls on a config, or a dict config.
 
     Attributes:
         line: where it stands.
         config: the config's class, a full name in Ray.
-        name: of the method.
+        name: of the method; empty: a dict config was given.
         given: its arguments by name: values where they are known without running anything.
         unknown: names of those that are not.
     """
@@ -242,6 +242,10 @@ def _known(values: _Values, keywords: Mapping[str, ast.expr]) -> dict[str, Any]:
 _CAUGHT: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _CONFIG_OF_ALL: Final = "ray.rllib.algorithms.algorithm_config.AlgorithmConfig"
 _GIVES_CONFIG: Final = "get_default_config"
+_ALGORITHMS: Final = ("PPO", "PG", "DQN", "SAC")
+_OLD_ENDING: Final = "Trainer"
+"""Of the names of algorithms in RLlib before 2.0."""
+_TAKE_DICTS: Final = ("run", "Tuner", "run_experiments")
 
 
 class _Reader(ast.NodeVisitor):
@@ -253,6 +257,7 @@ class _Reader(ast.NodeVisitor):
         self._algorithm = str(arguments.get("algo") or "PPO")
         self._bound: dict[str, str] = {}  # names of the script, and what they are in Ray
         self._configs: dict[str, str] = {}  # variables, and classes of the configs they hold
+        self._dicts: dict[str, ast.Dict] = {}  # variables, and the dicts that they are
         self._num_catching = self._num_functions = 0
 
     # ---- imports
@@ -327,6 +332,8 @@ class _Reader(ast.NodeVisitor):
         for name in names:
             if config:
                 self._configs[name] = config
+            elif isinstance(node.value, ast.Dict):
+                self._dicts[name] = node.value
             elif not self._num_functions and isinstance(node.value, ast.Constant):
                 self._values.constants[name] = node.value.value
 
@@ -369,6 +376,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
+        self._note_dict_config(node)
         if not isinstance(node.func, ast.Attribute):
             return
         if node.func.attr.startswith("foreach_"):
@@ -379,19 +387,42 @@ class _Reader(ast.NodeVisitor):
             ]
         config = self._config_of(node.func.value)
         if config:
-            known, unknown = self._given(node)
+            known, unknown = self._given([(each.arg, each.value) for each in node.keywords])
             line = node.func.end_lineno or node.lineno
             self.script.calls.append(SectionCall(line, config, node.func.attr, known, unknown))
 
-    def _given(self, node: ast.Call) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _note_dict_config(self, node: ast.Call) -> None:
+        """Settings in `tune.run("PPO", config={…})`, `Tuner("PPO", param_space=…)`, `PPO(…)`."""
+        called = self._dotted(node.func)
+        name = called.rpartition(".")[2].removesuffix(_OLD_ENDING)
+        if name not in (*_TAKE_DICTS, *_ALGORITHMS):
+            return
+        given = {each.arg: each.value for each in node.keywords}
+        value = given.get("config") or given.get("param_space")
+        if isinstance(value, ast.Name):
+            value = self._dicts.get(value.id)
+        if not isinstance(value, ast.Dict):
+            return
+        config = f"{called.removesuffix(_OLD_ENDING)}Config" if name in _ALGORITHMS else ""
+        if not config and node.args:
+            config = self._config_of_algorithm(node.args[0])
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
+        for key, entry in zip(keys, value.values, strict=True):
+            known, unknown = self._given([(key, entry)] if isinstance(key, str) else [])
+            self.script.calls.append(SectionCall(entry.lineno, config, "", known, unknown))
+
+    def _given(
+        self, pairs: list[tuple[str | None, ast.expr]]
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The values of arguments that are known, and the names of the others."""
         known: dict[str, Any] = {}
         unknown: list[str] = []
-        for keyword in node.keywords:
+        for name, node in pairs:
             try:
-                value = self._values.of(keyword.value)
-                known.update(value if keyword.arg is None else {keyword.arg: value})
+                value = self._values.of(node)
+                known.update(value if name is None else {name: value})
             except _UnknownValueError:
-                unknown += [keyword.arg] if keyword.arg else []
+                unknown += [name] if name else []
         return known, tuple(unknown)
 
     def _config_of(self, node: ast.expr) -> str:
@@ -414,14 +445,17 @@ class _Reader(ast.NodeVisitor):
 
     def _default_config(self, node: ast.expr) -> str:
         """The config's class behind `PPO.get_default_config()` and `get_trainable_cls(name)…`."""
-        if isinstance(node, ast.Call) and node.args:
-            try:
-                algorithm = str(self._values.of(node.args[0]))
-            except _UnknownValueError:
-                algorithm = self._algorithm
-        else:
-            algorithm = self._dotted(node).rpartition(".")[2]
-        known = {"PPO", "PG", "DQN", "SAC"}
-        if algorithm.upper() not in known:
+        is_call = isinstance(node, ast.Call) and node.args
+        return self._config_of_algorithm(node.args[0] if is_call else node)  # type: ignore[attr-defined]
+
+    def _config_of_algorithm(self, node: ast.expr) -> str:
+        """The config's class of an algorithm, given by its class or its name."""
+        dotted = self._dotted(node)
+        try:
+            algorithm = dotted.rpartition(".")[2] or str(self._values.of(node))
+        except _UnknownValueError:
+            algorithm = self._algorithm
+        name = algorithm.removesuffix(_OLD_ENDING).upper()
+        if name not in _ALGORITHMS:
             return _CONFIG_OF_ALL
-        return f"ray.rllib.algorithms.{algorithm.lower()}.{algorithm.upper()}Config"
+        return f"ray.rllib.algorithms.{name.lower()}.{name}Config"
