@@ -292,6 +292,16 @@ def test_files_beside_the_script_are_read_too(tmp_path):
     assert "connect from outside" in found.told
 
 
+def test_classes_that_a_script_does_not_use_decide_nothing(tmp_path):
+    (tmp_path / "modules.py").write_text(
+        "from ray.rllib.core.rl_module import RLModule\n"
+        "class First(RLModule):\n    def _forward(self): pass\n"
+        "class Second(RLModule):\n    pass\n"
+    )
+    assert checked(tmp_path, "from modules import Second\n").fate is Fate.HERE
+    assert checked(tmp_path, "from modules import First\n").fate is Fate.CHANGE
+
+
 def test_examples_of_rllib_are_looked_for_in_an_installed_ray(tmp_path, monkeypatch):
     text = "from ray.rllib.examples.envs.corridor import Corridor\n"
     monkeypatch.syspath_prepend(tmp_path / "site")
