@@ -6,12 +6,84 @@ from pathlib import Path
 
 import pytest
 
+import trainer
 from trainer.name_resolution import PROGRAM, imported, imported_module
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_names import torch_names
 from trainer.rllib_scripts.names_of_ray import Home, home, home_of_module, modules, public_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
+
+
+OURS = frozenset(
+    [
+        "ActionChoice",
+        "AgentIndicator",
+        "AimLogger",
+        "AlgorithmStoppedError",
+        "BestCheckpoint",
+        "CSVLogger",
+        "CallbackError",
+        "CheckpointError",
+        "CommonReward",
+        "ConfigError",
+        "DebuggerError",
+        "EarlyStopping",
+        "EnvContractError",
+        "EnvCreationError",
+        "EpisodeError",
+        "EpisodeIndexError",
+        "EpisodeRecorder",
+        "EvaluationError",
+        "FrozenConfigError",
+        "JSONLinesLogger",
+        "MLflowLogger",
+        "Matchups",
+        "MetricsError",
+        "ModuleError",
+        "NonFiniteError",
+        "NonFiniteGuard",
+        "PGLearner",
+        "PadObservations",
+        "PeriodicCheckpoint",
+        "ProgressPrinter",
+        "RandomRLModule",
+        "RemoteError",
+        "ResultDict",
+        "ResultLogger",
+        "ResultSink",
+        "RunnerError",
+        "RunnerFailedError",
+        "RunnerLostError",
+        "SerializationError",
+        "StateDependentNoise",
+        "StatefulEnv",
+        "StatefulRLModule",
+        "TaskError",
+        "TaskLadder",
+        "TensorBoardLogger",
+        "TorchSACModule",
+        "TrackerLogger",
+        "TrackerService",
+        "TrackioLogger",
+        "TrainedPolicy",
+        "TrainerError",
+        "UnknownModuleError",
+        "UnknownOutputError",
+        "UnknownSettingError",
+        "VideoRecorder",
+        "WandbLogger",
+        "actors",
+        "compute_advantages",
+        "export_onnx",
+        "export_policy",
+        "latest_checkpoint",
+        "load_episode",
+        "make_replay_buffer",
+        "uniforms_per_row",
+    ]
+)
+"""What `trainer` offers and RLlib does not, or under another name with another meaning."""
 
 
 def not_found():
@@ -57,6 +129,14 @@ def test_what_is_not_here_is_said_to_be_here_nowhere():
             module, _, name = dotted.rpartition(".")
             assert name not in modules().get(module, {}), dotted
     assert not OLD_NAMES.not_here.keys() & OLD_NAMES.other_ways.keys()
+
+
+def test_every_name_of_rllib_that_the_package_offers_has_a_home():
+    listed = set()
+    for places in modules().values():
+        for key, place in places.items():
+            listed |= public_names(key[1:]) if key[0] == "*" else {place.partition(":")[2]}
+    assert set(trainer.__all__) - listed == OURS
 
 
 def test_all_that_torch_modules_import_has_a_home():
