@@ -129,10 +129,10 @@ def test_names_that_are_not_here(line, what, fate, why, tmp_path):
             "It belongs to environment()",
         ),
         (
-            "training(learner_connector=lambda *_: [])",
-            "training(learner_connector=…)",
+            "environment(render_env=show())",
+            "environment(render_env=…)",
             Fate.CHANGE,
-            "Connectors before the learner are not offered",
+            "RecordVideo",
         ),
         (
             "env_runners(env_runner_cls=object)",
