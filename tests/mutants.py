@@ -227,6 +227,7 @@ SHOWN = {
     "trainer/tune/experiment.py": Shown("faults/test_tune_kills"),
     "trainer/rllib_scripts/script_reading.py": Shown("unit/test_rllib_script_check"),
     "trainer/rllib_scripts/script_check.py": Shown("unit/test_rllib_script_check"),
+    "trainer/rllib_names/__init__.py": Shown("integration/test_rllib_check"),
     "trainer/rllib_scripts/import_hook.py": Shown("integration/test_rllib_check"),
 }
 _COPIED = (
@@ -1147,11 +1148,14 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "trainer/rllib_names/__init__.py",
+        ("    if os.environ.get(ANSWERS_RAY):", "    if os.environ:"),
+    ),
+    *_of(
         "trainer/rllib_scripts/import_hook.py",
         ("        sys.meta_path.remove(finder)\n", ""),
-        ('    os.environ[VARIABLE] = "1"\n', '    os.environ[VARIABLE] = ""\n'),
+        ('    os.environ[ANSWERS_RAY] = "1"\n', '    os.environ[ANSWERS_RAY] = ""\n'),
         ("            del sys.modules[name]\n", "            pass\n"),
-        ("    if os.environ.get(VARIABLE) and not any(", "    if not any("),
     ),
 ]
 

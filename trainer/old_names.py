@@ -131,6 +131,9 @@ class OldNames:
         return present if present in self.unused_settings else ""
 
 
+ANSWERS_RAY: Final = "LOCAL_TRAINER_ANSWERS_RAY"
+"""Environment variable that tells processes of a script for RLlib to answer `import ray`."""
+
 OLD_NAMES: Final = OldNames()
 """The tables of this process."""
 

@@ -11,13 +11,14 @@ import pytest
 
 from tests.command_line import run
 from trainer import ConfigError, PPOConfig, TrainerError
+from trainer.old_names import ANSWERS_RAY
 from trainer.rllib_scripts.example_scripts import (
     add_rllib_example_script_args,
     check_learning_achieved,
     run_rllib_example_script_experiment,
     should_stop,
 )
-from trainer.rllib_scripts.import_hook import VARIABLE, NotHereError, RayFinder, ray_answered
+from trainer.rllib_scripts.import_hook import NotHereError, RayFinder, ray_answered
 
 PROJECT = Path(__file__).parents[2]
 FINE = "from ray.rllib.algorithms.ppo import PPOConfig\n"
@@ -213,7 +214,7 @@ def test_the_hook_is_gone_behind_its_block():
         import ray
         from ray.rllib.algorithms.ppo import PPOConfig as OfRay
 
-        assert os.environ[VARIABLE]
+        assert os.environ[ANSWERS_RAY]
         assert OfRay is PPOConfig
         assert ray.tune.Tuner.__module__ == "trainer.tune.tuner"
         with pytest.raises(NotHereError, match="Did you mean 'PPOConfig'"):
@@ -221,7 +222,7 @@ def test_the_hook_is_gone_behind_its_block():
         with pytest.raises(NotHereError, match="nothing here has this name"):
             exec("import ray.rllib.nowhere")
     assert sys.meta_path == finders
-    assert VARIABLE not in os.environ
+    assert ANSWERS_RAY not in os.environ
     assert not [name for name in sys.modules if name.partition(".")[0] == "ray"]
     assert "trainer.tune.registry" not in set(sys.modules) - before
 
@@ -233,7 +234,7 @@ def test_the_hook_takes_nothing_away_from_a_ray_that_was_imported(monkeypatch):
     assert sys.modules["ray"] is sys
 
 
-@pytest.mark.parametrize(("variables", "is_answered"), [({}, False), ({VARIABLE: "1"}, True)])
+@pytest.mark.parametrize(("variables", "is_answered"), [({}, False), ({ANSWERS_RAY: "1"}, True)])
 def test_the_hook_is_in_processes_of_such_scripts_only(variables, is_answered, tmp_path):
     code = (
         "import sys, trainer\n"

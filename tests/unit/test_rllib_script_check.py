@@ -1,6 +1,8 @@
 """Known answers of the check of scripts written for RLlib: one small script per kind of finding."""
 
+import importlib.util
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -335,3 +337,13 @@ def test_what_is_no_python_is_told(tmp_path):
         checked(tmp_path, "print 'old'\n")
     with pytest.raises(FileNotFoundError):
         check_script(tmp_path / "nothing.py")
+
+
+def test_all_examples_of_an_installed_ray_have_a_verdict():
+    found = importlib.util.find_spec("ray")
+    if found is None or found.origin is None:
+        pytest.skip("Ray is not installed")
+    scripts = sorted((Path(found.origin).parent / "rllib" / "examples").rglob("*.py"))
+    fates = [check_script(script).fate for script in scripts]
+    assert fates.count(Fate.HERE) > len(fates) / 4
+    assert {Fate.CHANGE, Fate.STOP} < set(fates)

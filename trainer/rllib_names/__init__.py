@@ -13,6 +13,7 @@ Type checkers know the present names only.
 from __future__ import annotations
 
 import functools
+import os
 
 from callbacks.rllib_names import (
     DefaultCallbacks,
@@ -28,7 +29,8 @@ from trainer.episodes import MultiAgentEpisode, SingleAgentEpisode
 from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
-from trainer.old_names import OLD_NAMES
+from trainer.name_resolution import PROGRAM, imported_module
+from trainer.old_names import ANSWERS_RAY, OLD_NAMES
 from trainer.rllib_names import algorithm, config, homes, metrics, modules
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
@@ -47,7 +49,6 @@ from trainer.rllib_names.runners import (
     collect_episodes,
     summarize_episodes,
 )
-from trainer.rllib_scripts import import_hook
 from trainer.runner_group import EnvRunnerGroup
 
 __all__ = [
@@ -117,8 +118,10 @@ def install() -> None:
 
     In a process that a script for RLlib has started, `import ray` is answered from now on, too.
     """
-    import_hook.answer_if_asked()
     _fill_tables()
+    if os.environ.get(ANSWERS_RAY):  # read only then: others need not wait for it
+        hook = imported_module("trainer.rllib_scripts.import_hook", source=PROGRAM, place="")
+        hook.answer_ray()
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EnvRunner, EnvRunnerNames)

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from trainer.name_resolution import PROGRAM, imported, imported_module
+from trainer.old_names import ANSWERS_RAY
 from trainer.rllib_scripts.names_of_ray import (
     EXAMPLES,
     NO_EXAMPLE,
@@ -31,9 +32,6 @@ from trainer.rllib_scripts.names_of_ray import (
     public_names,
 )
 from trainer.rllib_scripts.names_of_ray import modules as modules_of_ray
-
-VARIABLE: Final = "LOCAL_TRAINER_ANSWERS_RAY"
-"""Environment variable that tells processes of a script to answer `import ray`."""
 
 _RAY: Final = "ray"
 
@@ -146,9 +144,9 @@ def ray_answered() -> Iterator[None]:
     """
     if _RAY in sys.modules:
         raise NotHereError("Ray was imported before, so nothing can be answered in its place.")
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(ANSWERS_RAY)
     finder = RayFinder()
-    os.environ[VARIABLE] = "1"
+    os.environ[ANSWERS_RAY] = "1"
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -156,12 +154,12 @@ def ray_answered() -> Iterator[None]:
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if name.partition(".")[0] == _RAY]:
             del sys.modules[name]
-        os.environ.pop(VARIABLE)
+        os.environ.pop(ANSWERS_RAY)
         if before is not None:
-            os.environ[VARIABLE] = before
+            os.environ[ANSWERS_RAY] = before
 
 
-def answer_if_asked() -> None:
+def answer_ray() -> None:
     """Answers `import ray` from now on, in a process that a script started under the hook."""
-    if os.environ.get(VARIABLE) and not any(isinstance(each, RayFinder) for each in sys.meta_path):
+    if not any(isinstance(each, RayFinder) for each in sys.meta_path):
         sys.meta_path.insert(0, RayFinder())
