@@ -278,16 +278,19 @@ def test_imports_that_may_fail_decide_nothing(tmp_path):
     assert [of for _, _, of in decisive(report)] == [Fate.NOTE, Fate.NOTE]
 
 
-def test_files_beside_the_script_are_read_too(tmp_path):
+@pytest.mark.parametrize("has_init", [True, False])
+def test_files_beside_the_script_are_read_too(has_init, tmp_path):
     package = tmp_path / "envs"
     package.mkdir()
-    (package / "__init__.py").write_text("from .corridor import Corridor\n")
+    if has_init:
+        (package / "__init__.py").write_text("from .corridor import Corridor\n")
     (package / "corridor.py").write_text(
         "from ray.rllib.env.multi_agent_env import MultiAgentEnv\n"
         "from ray.rllib.env.policy_client import PolicyClient\n"
         "class Corridor(MultiAgentEnv): pass\n"
     )
-    report = checked(tmp_path, "from envs import Corridor\n")
+    module = "envs" if has_init else "envs.corridor"
+    report = checked(tmp_path, f"from {module} import Corridor\n")
     assert report.fate is Fate.STOP
     (found,) = [finding for finding in report.findings if finding.fate is Fate.STOP]
     assert (found.path, found.line) == (str(package / "corridor.py"), 2)

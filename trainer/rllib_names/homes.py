@@ -343,7 +343,6 @@ NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
 MEMBERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "_counters": ("trainer:Algorithm", "read counts from the result of `train()`"),
-        "aggregate": ("trainer:MetricsLogger", "metrics of runners are merged by themselves"),
         "default_resource_request": (
             "trainer:PPO",
             "nothing is reserved on one machine; `tune.with_resources` says what a trial takes",
@@ -352,7 +351,6 @@ MEMBERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "export_policy_checkpoint": ("trainer:PPO", "`TrainedPolicy.from_checkpoint(path)`"),
         "get_multi_agent_setup": ("trainer:PPOConfig", "read `config.policies`"),
         "learner_group": ("trainer:Algorithm", "there is one learner: `algo.learner`"),
-        "make_env": ("trainer:SingleAgentEnvRunner", "give tasks: `set_task`"),
         "remote_workers": (
             "trainer:EnvRunnerGroup",
             "there are no handles: `foreach_env_runner(function, remote_worker_ids=[2])`",

@@ -34,14 +34,12 @@ class Home:
         advice: of what is not here, why, and what to write instead; without a full stop.
         has_other: of what is not here: something small can be written instead.
         is_module: it is a module of Ray that holds names or modules which are here.
-        is_known: a table says so; else nothing is known of the name.
     """
 
     place: str = ""
     advice: str = ""
     has_other: bool = False
     is_module: bool = False
-    is_known: bool = True
 
     @property
     def is_here(self) -> bool:
@@ -122,4 +120,4 @@ def _home_of_other(dotted: str) -> Home:
     module, _, name = dotted.rpartition(".")
     known = [key for key in modules().get(module, {}) if key[0] not in "*?"]
     hint = did_you_mean(name, known).strip().rstrip(".")
-    return Home(advice=f"nothing here has this name{f'. {hint}' if hint else ''}", is_known=False)
+    return Home(advice=f"nothing here has this name{f'. {hint}' if hint else ''}")

@@ -189,23 +189,24 @@ class _Files:
                 yield Path(spec.origin)
 
     def _beside(self, script: Script, use: Use) -> Iterator[Path]:
-        """A module in the folder of the script, or of an installed package that is missing."""
+        """Modules in the folder of the script; notes a package that is not installed."""
         folder = self._first.parent
         dots = len(use.module) - len(use.module.lstrip("."))
         if dots:
             folder = script.path.parent if dots == 1 else script.path.parents[dots - 1]
         parts = [part for part in [*use.module.lstrip(".").split("."), use.name] if part]
-        spec, folders = None, [str(folder)]
-        for part in parts:
+        folders = [str(folder)]
+        for number, part in enumerate(parts):
             spec = PathFinder.find_spec(part, folders)
-            if spec is None or spec.origin is None:
+            if spec is None and not number and not dots:
+                self._note_missing(script, use, part)
+            if spec is None:
                 break
-            yield Path(spec.origin)
+            if spec.origin is not None and spec.origin.endswith(".py"):
+                yield Path(spec.origin)
             folders = list(spec.submodule_search_locations or [])
             if not folders:
                 break
-        if spec is None and not dots and folders == [str(folder)]:
-            self._note_missing(script, use, parts[0])
 
     def _note_missing(self, script: Script, use: Use, package: str) -> None:
         is_there = package in sys.modules or importlib.util.find_spec(package)
