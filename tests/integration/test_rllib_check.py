@@ -26,6 +26,7 @@ CHANGE = FINE + "PPOConfig().learners(num_learners=2)\n"
 STOP = "from ray.rllib.algorithms.appo import APPOConfig\n"
 
 TRAINS = """
+import logging
 import sys
 import ray
 from ray import tune
@@ -38,6 +39,8 @@ class Counting(RLlibCallback):
     def on_episode_end(self, *, metrics_logger, **kwargs):
         metrics_logger.log_value("ended", 1, reduce="sum")
 
+logging.basicConfig(format="its own format: %(message)s")
+logging.warning("begun")
 ray.init(num_cpus=2)
 tune.register_env("corridor", lambda config: Corridor(config))
 config = (
@@ -162,6 +165,7 @@ def test_a_script_runs_as_it_is_with_its_words_and_its_exit_code(tmp_path):
     assert "ended 13 13" in done.stdout
     assert "words ['--first', 'second'] __main__" in done.stdout
     assert "= runs as it is (through the hook)." in done.stderr
+    assert "its own format: begun" in done.stderr
 
 
 def test_a_script_that_needs_what_is_not_here_is_told_where(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import logging
 import runpy
 import sys
 from collections import Counter
@@ -87,10 +88,12 @@ def _run(path: str, words: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _program(path: str, words: Sequence[str]) -> Iterator[None]:
-    arguments, entries = sys.argv, list(sys.path)
+    """What a program finds when it begins: its words, its folder, and no logging set up."""
+    arguments, entries, handlers = sys.argv, list(sys.path), list(logging.root.handlers)
     sys.argv = [path, *words]
     sys.path.insert(0, str(Path(path).resolve().parent))
+    logging.root.handlers.clear()
     try:
         yield
     finally:
-        sys.argv, sys.path[:] = arguments, entries
+        sys.argv, sys.path[:], logging.root.handlers[:] = arguments, entries, handlers
