@@ -213,6 +213,11 @@ HOMES: Final = (
         _TOP,
         "Episode=SingleAgentEpisode EpisodeV2=SingleAgentEpisode",
     ),
+    (
+        "ray.rllib.env.wrappers.atari_wrappers",
+        "trainer.rllib_names.atari",
+        "wrap_atari_for_new_api_stack",
+    ),
     ("ray.rllib.evaluation.rollout_worker", _TOP, "get_global_worker"),
     ("ray.rllib.evaluation.metrics", _TOP, "collect_episodes summarize_episodes"),
     ("ray.rllib.policy", _TOP, "PolicySpec Policy=RLModule"),
