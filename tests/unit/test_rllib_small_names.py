@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.small_runs import small_ppo
 from trainer.rllib_names.small_names import (
     FLOAT_MIN,
     batch,
@@ -93,3 +94,13 @@ def test_values_are_compared_part_by_part(x, y, how, is_equal):
     check(x, y, **how, false=not is_equal)
     with pytest.raises(AssertionError, match="equals" if is_equal else "is not"):
         check(x, y, **how, false=is_equal)
+
+
+def test_the_parameters_of_a_network_can_be_called_for_as_in_torch():
+    with small_ppo(env="CartPole-v1").build_algo() as algorithm:
+        module = algorithm.get_module()
+        arrays = list(module.parameters())
+        assert sum(array.size for array in arrays) == module.parameters.flat.size > 0
+        before = convert_to_numpy(next(iter(module.parameters())))
+        algorithm.train()
+        check(before, convert_to_numpy(next(iter(module.parameters()))), decimals=9, false=True)

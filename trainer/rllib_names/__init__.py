@@ -30,6 +30,7 @@ from trainer.metrics import MetricsLogger
 from trainer.modules import RLModule
 from trainer.modules.q_module import QModule
 from trainer.name_resolution import PROGRAM, imported_module
+from trainer.nn import Parameters
 from trainer.old_names import ANSWERS_RAY, OLD_NAMES
 from trainer.rllib_names import algorithm, config, homes, metrics, modules
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
@@ -134,6 +135,7 @@ def install() -> None:
     add_names(SampleBatch, SampleBatchNames)
     add_names(RLModule, modules.PolicyNames)
     add_names(QModule, modules.QPolicyNames)
+    add_names(Parameters, modules.ParametersNames)
 
 
 def _fill_tables() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -164,6 +164,14 @@ class PolicyNames:
                 f"{len(obs)} actions of {module.action_space} as the module gives them, a row each",
             ) from cause
         return logp
+
+
+class ParametersNames:
+    """Lets `module.parameters()` be called, as networks in Torch have it."""
+
+    def __call__(self: Any) -> Iterator[Array]:
+        """The weights, one array after the other."""
+        return iter(self.views.values())
 
 
 class QPolicyNames:

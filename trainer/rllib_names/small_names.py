@@ -95,7 +95,7 @@ def _refuse(framework: str, error: bool) -> None:
 
 
 def convert_to_numpy(values: Any, reduce_type: bool = True) -> Any:
-    """Dicts, lists and tuples with NumPy arrays in the place of Torch's tensors.
+    """Dicts, lists and tuples with new NumPy arrays in the place of tensors and arrays.
 
     Args:
         values: tensors, arrays or numbers, perhaps nested.
@@ -105,7 +105,8 @@ def convert_to_numpy(values: Any, reduce_type: bool = True) -> Any:
         return {key: convert_to_numpy(value, reduce_type) for key, value in values.items()}
     if isinstance(values, list | tuple):
         return type(values)(convert_to_numpy(value, reduce_type) for value in values)
-    array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    # A copy: weights that are kept to be compared must not change with the network.
+    array = np.array(values.detach().cpu() if hasattr(values, "detach") else values)
     smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     return array.astype(smaller) if reduce_type and smaller else array
 
