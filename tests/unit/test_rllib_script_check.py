@@ -258,6 +258,20 @@ def test_classes_of_the_users_own(base, module, method, fate, why, tmp_path):
     assert why in told(report)
 
 
+def test_a_class_that_is_a_network_in_torch_besides_gives_no_actions_itself(tmp_path):
+    text = """
+        from ray.rllib.core.rl_module import RLModule
+        from ray.rllib.core.rl_module.torch import TorchRLModule
+
+        class Masking(RLModule):
+            pass
+
+        class Mine(Masking, TorchRLModule):
+            def _forward(self, batch): pass
+        """
+    assert checked(tmp_path, text).fate is Fate.HERE
+
+
 def test_imports_that_may_fail_decide_nothing(tmp_path):
     report = checked(
         tmp_path,

@@ -106,7 +106,7 @@ def convert_to_numpy(values: Any, reduce_type: bool = True) -> Any:
     if isinstance(values, list | tuple):
         return type(values)(convert_to_numpy(value, reduce_type) for value in values)
     # A copy: weights that are kept to be compared must not change with the network.
-    array = np.array(values.detach().cpu() if hasattr(values, "detach") else values)
+    array = np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
     smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     return array.astype(smaller) if reduce_type and smaller else array
 

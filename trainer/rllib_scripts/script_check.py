@@ -384,15 +384,15 @@ _SHARED_LAYERS: Final = "layers that modules share are not offered."
 
 
 def _of_class(path: str, own: OwnClass) -> Iterator[ScriptFinding]:
+    acts = any(name.startswith("_forward") for name in own.methods)
+    in_torch = any("Torch" in base for base in own.bases)
     for base in own.bases:
         place = _place(base)
         if base.endswith(".Policy"):
             yield ScriptFinding(path, own.line, f"class {own.name}", Fate.STOP, _OWN_POLICY)
         elif place == "trainer:MultiRLModule":
             yield ScriptFinding(path, own.line, f"class {own.name}", Fate.STOP, _SHARED_LAYERS)
-        elif place == "trainer:RLModule" and any(
-            name.startswith("_forward") for name in own.methods
-        ):
+        elif place == "trainer:RLModule" and acts and not in_torch:
             yield ScriptFinding(path, own.line, f"class {own.name}", Fate.CHANGE, _GIVES_ACTIONS)
         if place in ("trainer:RLlibCallback", "trainer:DefaultCallbacks"):
             yield from _of_events(path, own)
