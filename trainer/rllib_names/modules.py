@@ -45,6 +45,14 @@ class _Itself:
         return self if owner is None else owner
 
 
+class ParametersNames:
+    """Lets `module.parameters()` be called, as networks in Torch have it."""
+
+    def __call__(self: Any) -> Iterator[Array]:
+        """The weights, one array after the other."""
+        return iter(self.views.values())
+
+
 class PolicyNames:
     """Adds the older names to a module.
 
@@ -164,14 +172,6 @@ class PolicyNames:
                 f"{len(obs)} actions of {module.action_space} as the module gives them, a row each",
             ) from cause
         return logp
-
-
-class ParametersNames:
-    """Lets `module.parameters()` be called, as networks in Torch have it."""
-
-    def __call__(self: Any) -> Iterator[Array]:
-        """The weights, one array after the other."""
-        return iter(self.views.values())
 
 
 class QPolicyNames:
