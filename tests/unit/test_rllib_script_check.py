@@ -286,10 +286,15 @@ def test_imports_that_may_fail_decide_nothing(tmp_path):
             from ray.rllib.offline import JsonReader
         def late():
             import another_package
+        if __name__ == "__main__":
+            if input():
+                import yet_another_package
         """,
     )
     assert report.fate is Fate.HERE
-    assert [of for _, _, of in decisive(report)] == [Fate.NOTE, Fate.NOTE]
+    assert [of for _, _, of in decisive(report)] == [Fate.NOTE] * 3
+    wanted = "if __name__ == '__main__':\n    import no_such_package\n"
+    assert checked(tmp_path, wanted).fate is Fate.CHANGE
 
 
 @pytest.mark.parametrize("has_init", [True, False])

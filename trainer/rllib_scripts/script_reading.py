@@ -24,7 +24,7 @@ class Use:
         module: the module, its full name.
         name: in it; empty: the module itself.
         is_optional: it stands where an ImportError is caught.
-        is_late: it stands in a function.
+        is_late: it stands in a function or behind a condition.
     """
 
     line: int
@@ -258,7 +258,7 @@ class _Reader(ast.NodeVisitor):
         self._bound: dict[str, str] = {}  # names of the script, and what they are in Ray
         self._configs: dict[str, str] = {}  # variables, and classes of the configs they hold
         self._dicts: dict[str, ast.Dict] = {}  # variables, and the dicts that they are
-        self._num_catching = self._num_functions = 0
+        self._num_catching = self._num_functions = self._num_conditions = 0
 
     # ---- imports
 
@@ -276,7 +276,8 @@ class _Reader(ast.NodeVisitor):
                 self._bound[alias.asname or alias.name] = f"{module}.{alias.name}"
 
     def _note_use(self, line: int, module: str, name: str = "") -> None:
-        is_optional, is_late = self._num_catching > 0, self._num_functions > 0
+        is_optional = self._num_catching > 0
+        is_late = self._num_functions > 0 or self._num_conditions > 0
         self.script.uses.append(Use(line, module, name, is_optional, is_late))
 
     def visit_Try(self, node: ast.Try) -> None:
@@ -293,14 +294,17 @@ class _Reader(ast.NodeVisitor):
             self.visit(behind)
 
     def visit_If(self, node: ast.If) -> None:
-        test = node.test
-        if getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING":
+        names = {getattr(each, "id", getattr(each, "attr", "")) for each in ast.walk(node.test)}
+        if "TYPE_CHECKING" in names:
             statements = node.orelse
         else:
-            self.visit(test)
+            self.visit(node.test)
             statements = [*node.body, *node.orelse]
+        is_open = "__name__" not in names
+        self._num_conditions += is_open
         for statement in statements:
             self.visit(statement)
+        self._num_conditions -= is_open
 
     # ---- definitions
 
