@@ -105,6 +105,18 @@ def test_a_script_of_names_that_are_here_runs_as_it_is(tmp_path):
             "a method of an actor",
         ),
         (
+            "algo.restore_from_path(path, component=COMPONENT_LEARNER_GROUP + '/learner')",
+            "component=…",
+            Fate.CHANGE,
+            "learner/MODULE_ID/rl_module",
+        ),
+        (
+            "algo.env_runner_group.foreach_env_runner(lambda r: (x for x in r.sample()))",
+            "a generator for env runners",
+            Fate.CHANGE,
+            "write a list",
+        ),
+        (
             "algo.workers.remote_workers()",
             ".remote_workers",
             Fate.CHANGE,

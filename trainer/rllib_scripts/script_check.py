@@ -221,6 +221,10 @@ class _Files:
 # ---- findings
 
 
+_COMPONENT: Final = (
+    "there is one learner: the component is `learner/rl_module`, with several modules "
+    "`learner/MODULE_ID/rl_module`."
+)
 _GENERATOR: Final = "what a function returns is sent to the main process: write a list, [… for …]."
 
 
@@ -237,6 +241,8 @@ def _findings(script: Script, used: Collection[str]) -> Iterator[ScriptFinding]:
             yield from _of_class(path, own)
     for line in script.generators:
         yield ScriptFinding(path, line, "a generator for env runners", Fate.CHANGE, _GENERATOR)
+    for line in script.components:
+        yield ScriptFinding(path, line, "component=…", Fate.CHANGE, _COMPONENT)
     for line in script.remote_functions:
         told = "functions are not run on a cluster; call it, or make it a method of an actor."
         yield ScriptFinding(path, line, "@ray.remote on a function", Fate.CHANGE, told)

@@ -82,6 +82,7 @@ class Script:
         attributes: lines of names that are looked up in objects, by name.
         remote_functions: lines of functions that are to be run on a cluster.
         generators: lines of functions for env runners whose answer cannot be sent.
+        components: lines of parts of checkpoints, by RLlib's path, that are to be restored alone.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class Script:
     attributes: dict[str, int] = field(default_factory=dict)
     remote_functions: list[int] = field(default_factory=list)
     generators: list[int] = field(default_factory=list)
+    components: list[int] = field(default_factory=list)
 
 
 def read_script(path: Path) -> Script:
@@ -242,6 +244,7 @@ def _known(values: _Values, keywords: Mapping[str, ast.expr]) -> dict[str, Any]:
 _CAUGHT: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _CONFIG_OF_ALL: Final = "ray.rllib.algorithms.algorithm_config.AlgorithmConfig"
 _GIVES_CONFIG: Final = "get_default_config"
+_LEARNER_GROUP: Final = "learner_group"
 _ALGORITHMS: Final = ("PPO", "PG", "DQN", "SAC")
 _OLD_ENDING: Final = "Trainer"
 """Of the names of algorithms in RLlib before 2.0."""
@@ -389,6 +392,11 @@ class _Reader(ast.NodeVisitor):
             self.script.generators += [
                 each.lineno for each in functions if isinstance(each.body, ast.GeneratorExp)
             ]
+        self.script.components += [
+            each.value.lineno
+            for each in node.keywords
+            if each.arg == "component" and _LEARNER_GROUP in ast.unparse(each.value).lower()
+        ]
         config = self._config_of(node.func.value)
         if config:
             known, unknown = self._given([(each.arg, each.value) for each in node.keywords])
