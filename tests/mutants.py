@@ -234,6 +234,10 @@ SHOWN = {
     "trainer/tune/journal_entries.py": Shown("unit/test_tune_controller"),
     "trainer/tune/optuna_search.py": Shown("unit/test_tune_optuna"),
     "trainer/tune/experiment.py": Shown("faults/test_tune_kills"),
+    "trainer/rllib_scripts/script_reading.py": Shown("unit/test_rllib_script_check"),
+    "trainer/rllib_scripts/script_check.py": Shown("unit/test_rllib_script_check"),
+    "trainer/rllib_names/__init__.py": Shown("integration/test_rllib_check"),
+    "trainer/rllib_scripts/import_hook.py": Shown("integration/test_rllib_check"),
 }
 _COPIED = (
     "trainer",
@@ -1164,6 +1168,35 @@ MUTANTS = [
         ),
         ("others and named is not None and not is_synced", "False"),
         ("        clear(self._target, self._files)\n        try", "        try"),
+    ),
+    # ---- scripts for RLlib are read, and answered in their processes only
+    *_of(
+        "trainer/rllib_scripts/script_reading.py",
+        ("self._num_catching += bool(names & _CAUGHT)", "self._num_catching += 0 * bool(names)"),
+        (
+            "            statements = node.orelse\n",
+            "            statements = [*node.body, *node.orelse]\n",
+        ),
+        ("        return self._arguments[node.attr]", "        raise _UnknownValueError"),
+    ),
+    *_of(
+        "trainer/rllib_scripts/script_check.py",
+        ("        if own.name in used:\n", "        if own.name:\n"),
+        ("yield from unused_problems(config.unused_settings())", "yield from unused_problems({})"),
+        (
+            "            for use in script.uses:\n                waiting",
+            "            for use in ():\n                waiting",
+        ),
+    ),
+    *_of(
+        "trainer/rllib_names/__init__.py",
+        ("    if os.environ.get(ANSWERS_RAY):", "    if os.environ:"),
+    ),
+    *_of(
+        "trainer/rllib_scripts/import_hook.py",
+        ("        sys.meta_path.remove(finder)\n", ""),
+        ('    os.environ[ANSWERS_RAY] = "1"\n', '    os.environ[ANSWERS_RAY] = ""\n'),
+        ("            del sys.modules[name]\n", "            pass\n"),
     ),
 ]
 

@@ -86,6 +86,13 @@ class OldNames:
         refused_explorations: exploration strategies that are not here, with the reason.
         model_configs: functions from a `model_config` to one in the keys of today, and what is
             wrong with the others.
+        homes: modules of Ray (their names with blanks between), the module that holds their names
+            here, and these names: `Name`, `Name=Other`, `Name=.` for the module itself, `*` for
+            all public names of it, `?=Other` for every name.
+        other_ways: modules and names of Ray that are not here, and what to write instead.
+        not_here: those of which nothing small takes the place, and why.
+        members: members of RLlib's objects that may not be here: a class that would have them, as
+            "module:name", and what to write if it has not.
         samples: functions from the list of episodes that a runner has played to one with old names.
         module_paths: functions from where RLlib keeps modules in checkpoints to where they are.
     """
@@ -113,6 +120,10 @@ class OldNames:
     model_configs: list[Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]] = (
         dataclasses.field(default_factory=list)
     )
+    homes: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    other_ways: dict[str, str] = dataclasses.field(default_factory=dict)
+    not_here: dict[str, str] = dataclasses.field(default_factory=dict)
+    members: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
     module_paths: list[Callable[[Any], Any]] = dataclasses.field(default_factory=list)
 
@@ -121,6 +132,9 @@ class OldNames:
         present = self.settings[name].new if name in self.settings else name
         return present if present in self.unused_settings else ""
 
+
+ANSWERS_RAY: Final = "LOCAL_TRAINER_ANSWERS_RAY"
+"""Environment variable that tells processes of a script for RLlib to answer `import ray`."""
 
 OLD_NAMES: Final = OldNames()
 """The tables of this process."""

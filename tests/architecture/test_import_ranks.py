@@ -35,9 +35,10 @@ RANKS = {
     7: frozenset({"evaluation"}),
     8: frozenset({"algorithms"}),
     9: frozenset({"tune", "reports"}),
+    10: frozenset({"rllib_scripts"}),
     # `rllib_names` is installed from outside; nothing but the next line imports it.
-    10: frozenset({"cli", "train", "ray_adapter", "rllib_names"}),
-    11: frozenset({""}),  # trainer/__init__.py, which offers what users need
+    11: frozenset({"cli", "train", "ray_adapter", "rllib_names"}),
+    12: frozenset({""}),  # trainer/__init__.py, which offers what users need
 }
 """A room of `trainer` imports rooms of lower ranks and itself, nothing else."""
 

@@ -24,6 +24,7 @@ EXCEPTIONS = {
     "trainer.actors.handles: getattr": "whether a class is found where it says that it is",
     "trainer.cli.named_code: spec_from_file_location": "a file that the user typed",
     "trainer.cli.named_code: exec_module": "a file that the user typed",
+    "trainer.cli.rllib_scripts: run_path": "a file that the user typed",
     "trainer.cli.tuning_commands: getattr": "a file that the user typed",
     "trainer.runtime.machine_facts: import_module": "a constant list of two modules of NumPy",
 }

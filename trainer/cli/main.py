@@ -32,6 +32,7 @@ from trainer.cli import (
     doctor,
     recipes,
     report_commands,
+    rllib_scripts,
     run_trackers,
     tuning_commands,
 )
@@ -118,7 +119,8 @@ exit codes:
   0    done: a stop criterion was met, or the command has nothing more to do; diff: they are equal
   1    an error, one message says what to do (--traceback shows more); verify: one is not whole
   2    wrong arguments
-  3    diff: the checkpoints differ; check: learning goes wrong in a run
+  3    diff: the checkpoints differ; check: learning goes wrong in a run; rllib-check: a script
+       does not run as it is (with --run: the code of the script)
   130  stopped by Ctrl-C or SIGTERM, or the terminal was closed; train and resume have saved the
        run, and resume goes on, unless it was pressed twice: then the newest checkpoint is the
        last one saved before
@@ -170,7 +172,10 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         said = f"there is no command {words[0]!r}." if words else "no command was given."
         meant = did_you_mean(words[0], commands_) if words else ""
         parser.error(f"{said}{meant} There are: {', '.join(commands_)}; --help says what each does")
-    parsed, unknown = parser.parse_known_args(words)
+    has_script = words[0] == "rllib-check" and "--" in words
+    end = words.index("--") if has_script else len(words)
+    parsed, unknown = parser.parse_known_args(words[:end])
+    parsed.words_of_script = words[end + 1 :]
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
         known = re.findall(r"--[\w-]+", of_command.format_help())
@@ -287,6 +292,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_check(subparsers)
     _add_track(subparsers)
     _add_doctor(subparsers)
+    _add_rllib_check(subparsers)
     parser.set_defaults(parsers=subparsers.choices)
     for subparser in subparsers.choices.values():
         subparser.epilog = EXIT_CODES
@@ -381,6 +387,21 @@ def _add_doctor(subparsers: _Subparsers) -> None:
         "doctor", help="say what is installed here, and whether a runner process works"
     )
     parser.set_defaults(command=doctor.doctor)
+    _add_json(parser)
+
+
+def _add_rllib_check(subparsers: _Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "rllib-check",
+        help="say what becomes of scripts written for RLlib, without running them; or run one here",
+    )
+    parser.set_defaults(command=rllib_scripts.rllib_check)
+    parser.add_argument("scripts", nargs="+", type=place, metavar="SCRIPT.py")
+    parser.add_argument(
+        "--run", action="store_true",
+        help="then run the script, which finds this library where it imports ray; words behind -- "
+        "are its arguments",
+    )  # fmt: skip
     _add_json(parser)
 
 

@@ -13,6 +13,7 @@ Type checkers know the present names only.
 from __future__ import annotations
 
 import functools
+import os
 
 from callbacks.rllib_names import (
     DefaultCallbacks,
@@ -29,8 +30,10 @@ from trainer.learners import EpisodeLearner
 from trainer.metrics import MetricsLogger
 from trainer.modules import MultiRLModule, RLModule
 from trainer.modules.q_module import QModule
-from trainer.old_names import OLD_NAMES
-from trainer.rllib_names import algorithm, config, metrics, modules
+from trainer.name_resolution import PROGRAM, imported_module
+from trainer.nn import Parameters
+from trainer.old_names import ANSWERS_RAY, OLD_NAMES
+from trainer.rllib_names import algorithm, config, homes, metrics, modules
 from trainer.rllib_names.episodes import EpisodeNames, SampleBatchNames
 from trainer.rllib_names.installing import add_names
 from trainer.rllib_names.metrics import *
@@ -122,8 +125,14 @@ __all__ = [
 
 
 def install() -> None:
-    """Adds all old names to the classes and tables of this process; called once."""
+    """Adds all old names to the classes and tables of this process; called once.
+
+    In a process that a script for RLlib has started, `import ray` is answered from now on, too.
+    """
     _fill_tables()
+    if os.environ.get(ANSWERS_RAY):  # read only then: others need not wait for it
+        hook = imported_module("trainer.rllib_scripts.import_hook", source=PROGRAM, place="")
+        hook.answer_ray()
     add_names(ConfigValues, config.SectionNames)
     add_names(Algorithm, algorithm.AlgorithmNames)
     add_names(EpisodeLearner, algorithm.LearnerNames)
@@ -138,6 +147,7 @@ def install() -> None:
     add_names(RLModule, modules.PolicyNames)
     add_names(MultiRLModule, modules.ContainerNames)
     add_names(QModule, modules.QPolicyNames)
+    add_names(Parameters, modules.ParametersNames)
 
 
 def _fill_tables() -> None:
@@ -158,6 +168,10 @@ def _fill_tables() -> None:
     tables.algorithm_overrides.update(algorithm.ALGORITHM_OVERRIDES)
     tables.learner_overrides.update(algorithm.LEARNER_OVERRIDES)
     tables.algorithms.update(algorithm.NOT_OFFERED_ALGORITHMS)
+    tables.homes.extend(homes.HOMES)
+    tables.other_ways.update(homes.OTHER_WAYS)
+    tables.not_here.update(homes.NOT_HERE)
+    tables.members.update(homes.MEMBERS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)
     tables.module_paths.append(modules.present_path)

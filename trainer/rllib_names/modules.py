@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -45,6 +45,14 @@ class _Itself:
 
     def __get__(self, owner: Any, owner_class: type) -> Any:
         return self if owner is None else owner
+
+
+class ParametersNames:
+    """Lets `module.parameters()` be called, as networks in Torch have it."""
+
+    def __call__(self: Any) -> Iterator[Array]:
+        """The weights, one array after the other."""
+        return iter(self.views.values())
 
 
 class PolicyNames:
