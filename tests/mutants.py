@@ -333,7 +333,6 @@ MUTANTS = [
         "trainer/modules/torch_layers.py",
         ("seed = 0 if seeds is None else int(seeds[start])", "seed = 0"),
         ("with seeded_draws(self.torch, seed):", "if True:"),
-        ("self.gives_actions, self.rows_at_once = True, 1", "self.gives_actions = True"),
     ),
     *_of(
         "trainer/modules/torch_draws.py",
