@@ -29,7 +29,15 @@ OURS = frozenset(
         *("TaskError", "TaskLadder", "TensorBoardLogger", "TorchSACModule", "TrackerLogger"),
         *("TrackerService", "TrackioLogger", "TrainedPolicy", "TrainerError"),
         *("UnknownModuleError", "UnknownOutputError", "UnknownSettingError", "VideoRecorder"),
-        *("WandbLogger", "actors", "compute_advantages", "export_onnx", "export_policy"),
+        *(
+            "WandbLogger",
+            "actors",
+            "compute_advantages",
+            "export_onnx",
+            "export_policy",
+            "export_torch",
+        ),
+        *("SB3Policy", "load_sb3_policy"),
         *("latest_checkpoint", "load_episode", "make_replay_buffer", "uniforms_per_row"),
     }
 )

@@ -120,12 +120,13 @@ HOMES: Final = (
     (
         "ray.rllib.core",
         _TOP,
-        "DEFAULT_AGENT_ID DEFAULT_MODULE_ID DEFAULT_POLICY_ID ALL_MODULES Columns",
+        "DEFAULT_AGENT_ID DEFAULT_MODULE_ID DEFAULT_POLICY_ID ALL_MODULES Columns "
+        "COMPONENT_LEARNER COMPONENT_LEARNER_GROUP COMPONENT_RL_MODULE",
     ),
     (
         "ray.rllib.core",
         _SMALL,
-        "COMPONENT_LEARNER COMPONENT_LEARNER_GROUP COMPONENT_RL_MODULE COMPONENT_ENV_RUNNER",
+        "COMPONENT_ENV_RUNNER",
     ),
     ("ray.rllib.core.columns", _TOP, "Columns"),
     (
@@ -243,9 +244,9 @@ HOMES: Final = (
     ),
     ("ray.rllib.utils.framework", _TORCH, "try_import_torch"),
     ("ray.rllib.utils.framework", _SMALL, "try_import_tf try_import_tfp try_import_jax"),
-    ("ray.rllib.utils.numpy", _SMALL, "convert_to_numpy softmax"),
+    ("ray.rllib.utils.numpy", _SMALL, "softmax"),
     ("ray.rllib.utils.spaces.space_utils", _SMALL, "batch flatten_space"),
-    ("ray.rllib.utils.torch_utils", _SMALL, "FLOAT_MAX FLOAT_MIN"),
+    ("ray.rllib.utils.torch_utils", _SMALL, "FLOAT_MAX"),
     ("ray.rllib.utils.metrics", "trainer.rllib_names.metrics", "*"),
     ("ray.rllib.utils.metrics.metrics_logger", _TOP, "MetricsLogger"),
     ("ray.rllib.utils.metrics.learner_info", _TOP, "LEARNER_INFO LEARNER_STATS_KEY"),
@@ -256,6 +257,39 @@ HOMES: Final = (
         _TOP,
         "ReplayBuffer PrioritizedReplayBuffer",
     ),
+    (
+        "ray.rllib.connectors.env_to_module "
+        "ray.rllib.connectors.env_to_module.observation_preprocessor "
+        "ray.rllib.connectors.env_to_module.prev_actions_prev_rewards",
+        _TOP,
+        "MultiAgentObservationPreprocessor PrevActionsPrevRewards",
+    ),
+    ("ray.rllib.connectors.learner", _TORCH, "ComputeReturnsToGo FrameStackingLearner"),
+    ("ray.rllib.connectors.learner.compute_returns_to_go", _TORCH, "ComputeReturnsToGo"),
+    ("ray.rllib.connectors.learner.frame_stacking", _TORCH, "FrameStackingLearner"),
+    ("ray.rllib.env ray.rllib.env.wrappers.group_agents_wrapper", _TOP, "GroupAgentsWrapper"),
+    ("ray.rllib.env.env_runner ray.rllib.env", _TOP, "StepFailedRecreateEnvError"),
+    ("ray.rllib.policy.sample_batch", _TOP, "concat_samples"),
+    ("ray.rllib.core.learner.torch.torch_learner", _TOP, "TorchLearner"),
+    ("ray.rllib.core.learner ray.rllib.core.learner.learner", _TORCH, "DEFAULT_OPTIMIZER"),
+    ("ray.rllib.core.learner ray.rllib.core.learner.learner", _TOP, "Learner"),
+    (
+        "ray.rllib.algorithms.ppo.torch.ppo_torch_rl_module",
+        _TOP,
+        "PPOTorchRLModule",
+    ),
+    (
+        "ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module",
+        _TORCH,
+        "DefaultPPOTorchRLModule",
+    ),
+    (
+        "ray.rllib.core.distribution.torch.torch_distribution",
+        _TORCH,
+        "TorchDeterministic TorchDiagGaussian TorchMultiDistribution",
+    ),
+    ("ray.rllib.utils.torch_utils", _TORCH, "one_hot FLOAT_MIN"),
+    ("ray.rllib.utils.numpy", _TORCH, "convert_to_numpy"),
     ("ray.rllib.utils.typing", "typing", "?=Any"),
     ("ray.rllib.utils.test_utils", _SMALL, "check"),
     (
@@ -286,8 +320,8 @@ OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ray.rllib.core.learner": _LEARNERS,
         "ray.rllib.algorithms.dqn.torch.dqn_torch_learner": _LEARNERS,
-        "ray.rllib.connectors.learner": "connectors before the learner are not offered; callbacks "
-        "`on_postprocess_trajectory` and `on_learn_on_batch` change batches",
+        "ray.rllib.connectors.learner": "write a piece of your own: `learner_connector` "
+        "(docs/connectors.md)",
         "ray.rllib.env.vector_env": "give a `gymnasium.vector.VectorEnv` (docs/envs.md)",
         "ray.rllib.env.wrappers.atari_wrappers": "wrap the env in its creator with "
         "`gymnasium.wrappers.AtariPreprocessing` and `FrameStackObservation`",

@@ -8,23 +8,20 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import Space, spaces
 
+from trainer.rllib_names.metrics import COMPONENT_LEARNER as COMPONENT_LEARNER
+from trainer.rllib_names.metrics import COMPONENT_LEARNER_GROUP as COMPONENT_LEARNER_GROUP
+from trainer.rllib_names.metrics import COMPONENT_RL_MODULE as COMPONENT_RL_MODULE
 from trainer.types import Array
 
-FLOAT_MAX: Final = float(np.finfo(np.float32).max)
-"""The largest number of float32."""
-FLOAT_MIN: Final = float(np.finfo(np.float32).min)
-"""The lowest number of float32, with which logits are masked."""
+FLOAT_MAX: Final = 3.4e38
+"""What RLlib's modules bound logits by."""
+FLOAT_MIN: Final = -3.4e38
+"""What RLlib's modules add to the logits of actions that are not allowed."""
 
 COMPONENT_ENV_RUNNER: Final = "env_runner"
 """What RLlib calls the folder of the env runners in a checkpoint."""
-COMPONENT_LEARNER: Final = "learner"
-"""What RLlib calls the folder of a learner in a checkpoint."""
-COMPONENT_LEARNER_GROUP: Final = "learner_group"
-"""What RLlib calls the folder of all learners in a checkpoint; here there is one learner."""
 ENV_STATE: Final = "state"
 """The key of the state in observations of grouped agents, beside those of the agents."""
-COMPONENT_RL_MODULE: Final = "rl_module"
-"""What RLlib calls the folder of the modules in a checkpoint."""
 
 
 def marker(*args: Any, **kwargs: Any) -> Any:

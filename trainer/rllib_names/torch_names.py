@@ -22,7 +22,8 @@ from trainer.modules.torch_distributions import TorchCategorical as TorchCategor
 from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
 from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
 from trainer.modules.torch_distributions import TorchMultiDistribution as TorchMultiDistribution
-from trainer_toolkit.trees import mapped
+from trainer.rllib_names.small_names import FLOAT_MIN as FLOAT_MIN
+from trainer.rllib_names.small_names import convert_to_numpy as convert_to_numpy
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -34,8 +35,6 @@ DefaultPPOTorchRLModule: Final = PPOTorchRLModule
 """What RLlib calls PPO's ready-made network."""
 DEFAULT_OPTIMIZER: Final = "default_optimizer"
 """What the optimiser is called that learners make themselves."""
-FLOAT_MIN: Final = -3.4e38
-"""What RLlib's modules add to the logits of actions that are not allowed."""
 ModuleID: TypeAlias = str
 """What names of modules are called."""
 TensorType: TypeAlias = Any
@@ -95,11 +94,6 @@ def one_hot(x: Any, space: Any) -> Any:
         columns = zip(x.long().unbind(-1), space.nvec.ravel().tolist(), strict=True)
         return torch.cat([code(column, count).float() for column, count in columns], dim=-1)
     return code(x.long() - int(space.start), int(space.n)).float()
-
-
-def convert_to_numpy(x: Any) -> Any:
-    """Tensors as arrays, nested as they are."""
-    return mapped(lambda leaf: leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf, x)
 
 
 def make_target_network(network: Any) -> Any:

@@ -386,7 +386,10 @@ _GIVES_ACTIONS: Final = (
     "a module gives inputs of a distribution, which draws the actions: write `forward_acting`, or "
     "derive from `TorchRLModule` (docs/modules.md)."
 )
-_SHARED_LAYERS: Final = "layers that modules share are not offered."
+_SHARED_LAYERS: Final = (
+    "layers that modules share are not offered; one module with a head per agent does the same "
+    "(docs/multi-agent.md)."
+)
 
 
 def _of_class(path: str, own: OwnClass) -> Iterator[ScriptFinding]:
