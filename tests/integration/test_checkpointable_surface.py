@@ -121,7 +121,7 @@ def test_module_alone(algo, tmp_path):
     }
 
 
-@pytest.mark.parametrize("inside", ["", "learner_group/learner/rl_module/default_policy", "config"])
+@pytest.mark.parametrize("inside", ["", "learner_group/learner/rl_module/another", "config"])
 def test_wrong_paths_to_a_module_are_told_the_right_one(inside, saved):
     with pytest.raises(CheckpointMismatchError, match="learner/rl_module"):
         RLModule.from_checkpoint(saved / inside)

@@ -79,7 +79,10 @@ def test_what_another_user_or_machine_saved_asks(saved, request):
     assert not opens(saved)
 
 
-def test_what_was_saved_asks_when_the_key_is_gone(saved):
+def test_what_was_saved_asks_when_the_key_is_gone(tmp_path, monkeypatch, request):
+    # A key of its own: that of this test session is used by tests in other processes meanwhile.
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+    saved = request.getfixturevalue("saved")
     key = Path(os.environ[DATA_VARIABLE]) / "signing-key"
     aside = key.rename(key.with_name("aside"))
     try:

@@ -149,9 +149,11 @@ class TrainedPolicy:
             known_module(module_id, [only], _ARGUMENT)
         where = Path(path) / f"{_LEARNER}{place}/{_MODULE}"
         may_run_code = manifest.code is not None and (allow_code or manifest.is_own)
+        code = None
         if module_class is None and may_run_code and not is_class_there(where):
-            read_code(path, allow_code=allow_code)  # which makes the class
+            code = read_code(path, allow_code=allow_code)  # which makes the class
         module = (module_class or RLModule).from_checkpoint(where)
+        del code  # not before: a class that nothing refers to may be gone
         statistics = None
         if statistics_name in states:
             encoder = ObservationEncoder(

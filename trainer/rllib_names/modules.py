@@ -246,9 +246,10 @@ def present_path(path: PathLike) -> PathLike:
     if not module_id:
         return checkpoint / "learner"
     of_several = f"learner/{module_id}/rl_module"
-    return checkpoint / (
-        of_several if has_component(checkpoint, of_several) else "learner/rl_module"
-    )
+    if has_component(checkpoint, of_several):
+        return checkpoint / of_several
+    # The only module's name is not in its path; another than this would be a guess.
+    return checkpoint / "learner/rl_module" if module_id == DEFAULT_MODULE_ID else path
 
 
 # ---- keys of model configs
