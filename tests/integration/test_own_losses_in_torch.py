@@ -553,6 +553,18 @@ def test_what_is_never_called_is_refused():
         type("Mine", (PPOTorchLearner,), {"postprocess_gradients": lambda self, gradients: None})
 
 
+def test_what_lightning_calls_and_returns_is_refused():
+    with pytest.raises(ConfigError, match=r"`training_step`\. Write `compute_loss_for_module`"):
+        type("Mine", (PPOTorchLearner,), {"training_step": lambda self, batch, batch_idx: None})
+
+    class Returning(PPOTorchLearner):
+        def configure_optimizers_for_module(self, module_id, config=None):
+            return torch.optim.SGD(self.get_parameters(), lr=0.1)
+
+    with pytest.raises(ConfigError, match=r"returned a SGD.*self\.register_optimizer"):
+        dense(learner_class=Returning).build_algo()
+
+
 def test_build_is_called_once_on_a_complete_learner():
     class Building(PPOTorchLearner):
         def build(self):

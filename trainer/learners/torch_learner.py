@@ -59,7 +59,14 @@ class TorchLearner(EpisodeLearner):
 
     network_class: ClassVar[type[RLModule] | None] = PPOTorchRLModule
     never_called: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"compute_loss": "Write `compute_loss_for_module`, or derive from PPOLearner."}
+        {
+            "compute_loss": "Write `compute_loss_for_module`, or derive from PPOLearner.",
+            # Of Lightning:
+            "training_step": "Write `compute_loss_for_module`, which returns the loss.",
+            "validation_step": "Evaluation is a setting: `evaluation(evaluation_interval=...)`.",
+            "on_train_batch_end": "Write `after_gradient_based_update`.",
+            "on_train_epoch_end": "Write a callback: `on_train_result`.",
+        }
     )
     module: TorchRLModule
     _terms: dict[str, float]
@@ -90,7 +97,15 @@ class TorchLearner(EpisodeLearner):
 
     def build(self) -> None:
         """Registers optimisers; a subclass calls this, too, when it overrides it."""
-        self.configure_optimizers_for_module(module_id=self.module_id, config=self.config)
+        given: Any = self.configure_optimizers_for_module(  # type: ignore[func-returns-value]
+            module_id=self.module_id, config=self.config
+        )
+        if given is not None:
+            raise ConfigError(
+                f"{type(self).__name__}.configure_optimizers_for_module() returned a "
+                f"{type(given).__name__}, which nothing would use; expected None. Register each "
+                "optimiser: self.register_optimizer(optimizer=..., lr_or_lr_schedule=...)."
+            )
         moved = [one for each in self._optimizers.values() for one in each.parameters]
         count = len(list(self.module.parameters()))
         if self._optimizers and len(moved) < count:

@@ -387,7 +387,8 @@ LEARNER_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType(
         "compute_gradients": _GRADIENTS,
         "postprocess_gradients": _GRADIENTS,
         "postprocess_gradients_for_module": _GRADIENTS,
-        "configure_optimizers": "Derive from PPOTorchLearner: `configure_optimizers_for_module`.",
+        "configure_optimizers": "Write `configure_optimizers_for_module`, which registers them; it "
+        "belongs to learners in Torch, such as PPOTorchLearner.",
         "update_from_batch": _UPDATE,
         "update_from_episodes": _UPDATE,
         "_update_from_batch_or_episodes": _UPDATE,
