@@ -19,6 +19,7 @@ from tests.torch_modules import (  # noqa: E402
 from trainer import (  # noqa: E402
     Algorithm,
     DQNConfig,
+    ModuleError,
     PGConfig,
     PPOConfig,
     RLModuleSpec,
@@ -128,6 +129,14 @@ def test_pretrained_weights_are_given_to_an_algorithm():
         acted = algo.env_runner.module.get_state()
         # After one update with a small learning rate.
         np.testing.assert_allclose(acted["pi.0.weight"], pretrained["pi.0.weight"], atol=0.01)
+
+
+def test_what_is_no_module_class_is_answered_with_wrapping():
+    for given in (torch.nn.Linear, torch.nn.Linear(4, 2)):
+        with pytest.raises(ModuleError, match=r"TorchRLModule\.wrapping\(network\)"):
+            RLModuleSpec(module_class=given)
+    with pytest.raises(ModuleError, match=r"the class Linear.*wrapping\(Linear\(\.\.\.\)\)"):
+        config(PGConfig(), "CartPole-v1", TorchRLModule.wrapping(torch.nn.Linear)).build_algo()
 
 
 @pytest.mark.process

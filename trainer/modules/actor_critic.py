@@ -343,15 +343,24 @@ class RLModuleSpec:
     catalog_class: InitVar[None] = None
 
     def __post_init__(self, catalog_class: object) -> None:
-        """Checks the kind of the model's settings, which are read long after they were given.
+        """Checks what is read long after it was given.
 
         Args:
             catalog_class: what RLlib puts networks together with; there is none here.
 
         Raises:
-            ArgumentError: they are neither a dict nor a `DefaultModelConfig`.
+            ModuleError: the class is no `RLModule`.
+            ArgumentError: the model's settings are neither a dict nor a `DefaultModelConfig`.
             ConfigError: a catalog was given.
         """
+        cls = self.module_class
+        if cls is not None and not (isinstance(cls, type) and issubclass(cls, RLModule)):
+            raise ModuleError(
+                f"`module_class={cls!r:.200}` is not a subclass of `RLModule`, so it cannot be "
+                "called as a network. Derive your network from `RLModule` or `TorchRLModule`, and "
+                "give the class itself, not an object; for a torch.nn.Module give "
+                "`module_class=TorchRLModule.wrapping(network)`."
+            )
         if catalog_class is not None:
             raise ConfigError(
                 f"RLModuleSpec(catalog_class={catalog_class!r:.80}): there are no catalogs here. "
@@ -400,17 +409,11 @@ class RLModuleSpec:
             dtype: number type of the parameters (float64 to check gradients).
 
         Raises:
-            ModuleError: a space is not known, or the class is not an `RLModule`.
+            ModuleError: a space is not known.
             UnsupportedSpaceError: there is no network for a space.
             ConfigError: the model config is wrong.
         """
         module_class = self.module_class or ActorCriticModule
-        if not (isinstance(module_class, type) and issubclass(module_class, RLModule)):
-            raise ModuleError(
-                f"`module_class={module_class!r}` is not a subclass of `RLModule`, so it cannot be "
-                "called as a network. Derive your network from `RLModule` and give the class "
-                "itself, not an object."
-            )
         if self.observation_space is None or self.action_space is None:
             raise ModuleError(
                 f"An `RLModuleSpec` was built with observation_space={self.observation_space} and "

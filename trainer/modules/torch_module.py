@@ -388,6 +388,11 @@ def _made_network(module: TorchRLModule, network: Any) -> Any:
     torch_module = torch_library("TorchRLModule.wrapping").nn.Module
     if isinstance(network, torch_module):
         return copy.deepcopy(network)
+    if isinstance(network, type) and issubclass(network, torch_module):
+        raise ModuleError(
+            f"TorchRLModule.wrapping() was given the class {network.__name__}; expected a network "
+            f"of it, or a function that makes one. Write wrapping({network.__name__}(...))."
+        )
     made = network(module.observation_space, module.action_space, module.model_config)
     if not isinstance(made, torch_module):
         raise ModuleError(
