@@ -187,7 +187,9 @@ def test_what_is_played_is_what_was_drawn():
         assert len(drawn) == 5
 
 
-@pytest.mark.parametrize("cls", [OneAfterAnother, WithoutActionsInLearning])
+@pytest.mark.parametrize(
+    "cls", [pytest.param(OneAfterAnother, marks=pytest.mark.slow), WithoutActionsInLearning]
+)
 def test_it_learns(cls):
     made = config(module_class=cls, train_batch_size=500, minibatch_size=100, num_epochs=6)
     with made.training(lr=0.01).build_algo() as algo:

@@ -97,7 +97,14 @@ def results_of(config, num_iterations):
         return [algo.train() for _ in range(num_iterations)]
 
 
-@pytest.mark.parametrize("way", RUINED)
+LONG = ("learning starts too late", "PPO in a corridor that it soon knows")
+
+
+def with_long_ones_slow(names):
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in names]
+
+
+@pytest.mark.parametrize("way", with_long_ones_slow(RUINED))
 def test_what_ruins_learning_is_told_first(way):
     make, check, num_iterations = RUINED[way]
     found = findings(results_of(make(), num_iterations))
@@ -105,7 +112,7 @@ def test_what_ruins_learning_is_told_first(way):
     assert found[0].check in check
 
 
-@pytest.mark.parametrize("run", SOUND)
+@pytest.mark.parametrize("run", with_long_ones_slow(SOUND))
 def test_nothing_is_told_of_a_run_that_learns(run):
     make, num_iterations = SOUND[run]
     assert findings(results_of(make(), num_iterations)) == []
