@@ -425,6 +425,28 @@ def test_a_trained_policy_is_written_as_its_algorithm_is(name, tmp_path):
             export_policy(wrong, tmp_path / "c.npz")
 
 
+class Chooses(DenseModule):
+    """Its actions follow from what it sees, not from its logits."""
+
+    def _forward(self, batch, **kwargs):
+        outputs = super()._forward(batch)
+        if "actions" in batch:
+            return outputs
+        actions = (batch["obs"][:, 0] > 0).long()
+        inputs = outputs["action_dist_inputs"]
+        logp = torch.log_softmax(inputs, 1).gather(1, actions[:, None])[:, 0]
+        return {**outputs, "actions": actions, "action_logp": logp}
+
+
+def test_a_network_that_chooses_actions_itself_is_refused(tmp_path):
+    settings = {"rl_module_spec": RLModuleSpec(module_class=Chooses)}
+    with built(PPOConfig, "CartPole-v1", settings) as algo:
+        assert algo.get_module().gives_actions
+        for export, file in ((export_torch, "p.pt2"), (export_onnx, "p.onnx")):
+            with pytest.raises(ModuleError, match="Chooses chooses actions itself"):
+                export(algo, tmp_path / file)
+
+
 def test_a_wrong_number_of_tensors_is_answered_by_names(tmp_path):
     with built_algorithm("masks in Torch") as algo:
         policy, *_ = saved_policy(algo, "masks in Torch", tmp_path, 40)

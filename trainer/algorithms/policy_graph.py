@@ -335,11 +335,13 @@ def graph_of_policy(
         normalizer: of the observations, if they are normalised.
 
     Raises:
-        ModuleError: the network is a class of the user's own in NumPy, or a ready-made one that
-            reads several images, or one beside other numbers.
+        ModuleError: the network is a class of the user's own in NumPy, or one that chooses actions
+            itself, or a ready-made one that reads several images, or one beside other numbers.
         UnsupportedSpaceError: actions are neither Discrete nor a Box of floats.
     """
     _check_actions(module)
+    if module.gives_actions:
+        raise _not_written(module, "chooses actions itself, not by its `action_dist_inputs`")
     graph = PolicyGraph()
     networks = {} if isinstance(module, TorchRLModule) else acting_networks(module)
     obs = _encoded(graph, module)
