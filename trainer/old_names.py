@@ -91,8 +91,7 @@ class OldNames:
             all public names of it, `?=Other` for every name.
         other_ways: modules and names of Ray that are not here, and what to write instead.
         not_here: those of which nothing small takes the place, and why.
-        members: members of RLlib's objects that may not be here: a class that would have them, as
-            "module:name", and what to write if it has not.
+        members: members of RLlib's objects that are not here, and what to write instead.
         samples: functions from the list of episodes that a runner has played to one with old names.
         module_paths: functions from where RLlib keeps modules in checkpoints to where they are.
     """
@@ -123,7 +122,7 @@ class OldNames:
     homes: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     other_ways: dict[str, str] = dataclasses.field(default_factory=dict)
     not_here: dict[str, str] = dataclasses.field(default_factory=dict)
-    members: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    members: dict[str, str] = dataclasses.field(default_factory=dict)
     samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
     module_paths: list[Callable[[Any], Any]] = dataclasses.field(default_factory=list)
 

@@ -474,6 +474,23 @@ def test_truth_values_say_whether_anything_is_shown(tmp_path, capsys):
     assert "Experiment shown" in capsys.readouterr().out
 
 
+def test_a_bound_that_is_an_empty_dict_is_refused(tmp_path):
+    with pytest.raises(TuneError, match=r"stop=\{'a': \{\}\}"):
+        fitted(scored, tmp_path, stop={"a": {}})
+
+
+def test_folders_are_named_by_the_names_that_trials_were_given(tmp_path):
+    grid = fitted(
+        scored,
+        tmp_path,
+        tuning={
+            "trial_name_creator": lambda trial: f"mine-{trial.trial_id}",
+            "trial_dirname_creator": lambda trial: f"of-{trial}",
+        },
+    )
+    assert Path(grid[0].path).name == "of-mine-00000"
+
+
 def test_folders_of_one_name_are_told_apart_by_the_number(tmp_path):
     grid = fitted(
         scored,

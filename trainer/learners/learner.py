@@ -626,7 +626,8 @@ class EpisodeLearner(Learner, ABC):
 NOT_IN_TORCH: Final = MappingProxyType(
     dict.fromkeys(
         ("compute_loss_for_module", "configure_optimizers_for_module"),
-        "Derive from PPOTorchLearner, with a network in Torch; or write `compute_loss`.",
+        "Derive from TorchLearner or PPOTorchLearner, with a network in Torch; or write "
+        "`compute_loss`.",
     )
 )
 """What learners never call whose loss is computed on arrays."""

@@ -36,7 +36,7 @@ def path_of(key: Any) -> Path:
     not be told apart.
 
     Raises:
-        MetricsError: it is neither a string nor a tuple of strings and ints, or a part is empty.
+        MetricsError: it is no string, and no tuple or list of strings and ints, or a part is empty.
     """
     parts = key if isinstance(key, tuple | list) else (key,)
     path: list[str | int] = []

@@ -56,12 +56,11 @@ class _FireFirst(gym.Wrapper[Any, Any, Any, Any]):
     """Presses fire when an episode begins, which starts the game."""
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**how)
+        self.env.reset(**how)
         fire = self.unwrapped.get_action_meanings().index(_FIRE)  # type: ignore[attr-defined]
         fired, _, terminated, truncated, fired_info = self.env.step(fire)
         if terminated or truncated:
             return self.env.reset()
-        del observation, info
         return fired, fired_info
 
 

@@ -366,7 +366,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "num_cpus_per_learner": UnusedSetting("auto", _NO_CLUSTER),
         "num_gpus_per_learner": UnusedSetting(0, _DEVICE),
         "max_requests_in_flight_per_aggregator_actor": UnusedSetting(3, _NO_CLUSTER),
-        "local_gpu_idx": UnusedSetting(0, _NO_TORCH),
+        "local_gpu_idx": UnusedSetting(0, _DEVICE),
         "max_requests_in_flight_per_learner": UnusedSetting(
             3, "Learning runs in the main process."
         ),

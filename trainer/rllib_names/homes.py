@@ -244,9 +244,9 @@ HOMES: Final = (
     ),
     ("ray.rllib.utils.framework", _TORCH, "try_import_torch"),
     ("ray.rllib.utils.framework", _SMALL, "try_import_tf try_import_tfp try_import_jax"),
-    ("ray.rllib.utils.numpy", _SMALL, "softmax"),
+    ("ray.rllib.utils.numpy", _SMALL, "softmax convert_to_numpy"),
     ("ray.rllib.utils.spaces.space_utils", _SMALL, "batch flatten_space"),
-    ("ray.rllib.utils.torch_utils", _SMALL, "FLOAT_MAX"),
+    ("ray.rllib.utils.torch_utils", _SMALL, "FLOAT_MAX FLOAT_MIN"),
     ("ray.rllib.utils.metrics", "trainer.rllib_names.metrics", "*"),
     ("ray.rllib.utils.metrics.metrics_logger", _TOP, "MetricsLogger"),
     ("ray.rllib.utils.metrics.learner_info", _TOP, "LEARNER_INFO LEARNER_STATS_KEY"),
@@ -288,8 +288,7 @@ HOMES: Final = (
         _TORCH,
         "TorchDeterministic TorchDiagGaussian TorchMultiDistribution",
     ),
-    ("ray.rllib.utils.torch_utils", _TORCH, "one_hot FLOAT_MIN"),
-    ("ray.rllib.utils.numpy", _TORCH, "convert_to_numpy"),
+    ("ray.rllib.utils.torch_utils", _TORCH, "one_hot"),
     ("ray.rllib.utils.typing", "typing", "?=Any"),
     ("ray.rllib.utils.test_utils", _SMALL, "check"),
     (
@@ -310,8 +309,8 @@ _ENCODERS: Final = (
     "(docs/modules.md)"
 )
 _LEARNERS: Final = (
-    "learners here learn from columns: derive from `PPOTorchLearner` or change the loss "
-    "(docs/own-loss.md)"
+    "derive your learner from `TorchLearner` or `PPOTorchLearner` (docs/own-learner.md); "
+    "`algo.learner_group` is here, its class is not"
 )
 _ONE_MACHINE: Final = "there is no cluster here"
 _FROM_OUTSIDE: Final = "envs that connect from outside are not offered"
@@ -319,7 +318,8 @@ _FROM_OUTSIDE: Final = "envs that connect from outside are not offered"
 OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ray.rllib.core.learner": _LEARNERS,
-        "ray.rllib.algorithms.dqn.torch.dqn_torch_learner": _LEARNERS,
+        "ray.rllib.algorithms.dqn.torch.dqn_torch_learner": "DQN has no learner in Torch: derive "
+        "from `DQNLearner` (docs/own-loss.md)",
         "ray.rllib.connectors.learner": "write a piece of your own: `learner_connector` "
         "(docs/connectors.md)",
         "ray.rllib.env.vector_env": "give a `gymnasium.vector.VectorEnv` (docs/envs.md)",
@@ -379,21 +379,15 @@ NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
 """Modules and names that are not here, and why: nothing small takes their place."""
 
 
-MEMBERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+MEMBERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "_counters": ("trainer:Algorithm", "read counts from the result of `train()`"),
-        "default_resource_request": (
-            "trainer:PPO",
-            "nothing is reserved on one machine; `tune.with_resources` says what a trial takes",
-        ),
-        "export_policy_model": ("trainer:PPO", "`export_onnx` writes the policy"),
-        "export_policy_checkpoint": ("trainer:PPO", "`TrainedPolicy.from_checkpoint(path)`"),
-        "get_multi_agent_setup": ("trainer:PPOConfig", "read `config.policies`"),
-        "learner_group": ("trainer:Algorithm", "there is one learner: `algo.learner`"),
-        "remote_workers": (
-            "trainer:EnvRunnerGroup",
-            "there are no handles: `foreach_env_runner(function, remote_worker_ids=[2])`",
-        ),
+        "default_resource_request": "nothing is reserved on one machine; `tune.with_resources` "
+        "says what a trial takes",
+        "export_policy_model": "`export_onnx` writes the policy",
+        "export_policy_checkpoint": "`TrainedPolicy.from_checkpoint(path)`",
+        "get_multi_agent_setup": "read `config.policies`",
+        "remote_workers": "there are no handles: "
+        "`foreach_env_runner(function, remote_worker_ids=[2])`",
     }
 )
-"""Members of RLlib's objects: a class that would have them, and what to write if it has not."""
+"""Members of RLlib's objects that are not here, and what to write instead."""

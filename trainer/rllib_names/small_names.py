@@ -8,10 +8,8 @@ from typing import Any, Final
 import numpy as np
 from gymnasium import Space, spaces
 
-from trainer.rllib_names.metrics import COMPONENT_LEARNER as COMPONENT_LEARNER
-from trainer.rllib_names.metrics import COMPONENT_LEARNER_GROUP as COMPONENT_LEARNER_GROUP
-from trainer.rllib_names.metrics import COMPONENT_RL_MODULE as COMPONENT_RL_MODULE
 from trainer.types import Array
+from trainer_toolkit.trees import mapped
 
 FLOAT_MAX: Final = 3.4e38
 """What RLlib's modules bound logits by."""
@@ -98,14 +96,14 @@ def convert_to_numpy(values: Any, reduce_type: bool = True) -> Any:
         values: tensors, arrays or numbers, perhaps nested.
         reduce_type: float64 becomes float32, and int64 int32.
     """
-    if isinstance(values, Mapping):
-        return {key: convert_to_numpy(value, reduce_type) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return type(values)(convert_to_numpy(value, reduce_type) for value in values)
-    # A copy: weights that are kept to be compared must not change with the network.
-    array = np.array(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
-    return array.astype(smaller) if reduce_type and smaller else array
+
+    def in_numpy(leaf: Any) -> Array:
+        # A copy: weights that are kept to be compared must not change with the network.
+        array = np.array(leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else leaf)
+        smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
+        return array.astype(smaller) if reduce_type and smaller else array
+
+    return mapped(in_numpy, values)
 
 
 def softmax(logits: Array, axis: int | None = None, epsilon: float | None = None) -> Array:

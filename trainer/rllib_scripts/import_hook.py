@@ -19,21 +19,20 @@ from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from trainer.name_resolution import PROGRAM, imported, imported_module
 from trainer.old_names import ANSWERS_RAY
 from trainer.rllib_scripts.names_of_ray import (
-    EXAMPLES,
     NO_EXAMPLE,
+    RAY,
     Home,
     home,
     home_of_module,
+    is_example,
     public_names,
 )
 from trainer.rllib_scripts.names_of_ray import modules as modules_of_ray
-
-_RAY: Final = "ray"
 
 
 class NotHereError(ImportError):
@@ -93,9 +92,9 @@ class RayFinder(MetaPathFinder, Loader):
             NotHereError: it is a module of Ray that is not here; says what to write instead.
         """
         del path, target
-        if fullname.partition(".")[0] != _RAY:
+        if fullname.partition(".")[0] != RAY:
             return None
-        if fullname in modules_of_ray() or not f"{fullname}.".startswith(f"{EXAMPLES}."):
+        if not is_example(fullname):
             found = home_of_module(fullname)
             if not found.is_here:
                 raise NotHereError(told(fullname, found), name=fullname)
@@ -115,7 +114,7 @@ class RayFinder(MetaPathFinder, Loader):
 
 def find_example(name: str) -> ModuleSpec | None:
     """The file of a module of RLlib's examples in an installed Ray, which is not imported."""
-    spec: ModuleSpec | None = PathFinder.find_spec(_RAY, sys.path)
+    spec: ModuleSpec | None = PathFinder.find_spec(RAY, sys.path)
     for part in name.split(".")[1:]:
         folders = None if spec is None else spec.submodule_search_locations
         if not folders:
@@ -142,7 +141,7 @@ def ray_answered() -> Iterator[None]:
     Raises:
         NotHereError: Ray itself has been imported already.
     """
-    if _RAY in sys.modules:
+    if RAY in sys.modules:
         raise NotHereError("Ray was imported before, so nothing can be answered in its place.")
     before = os.environ.get(ANSWERS_RAY)
     finder = RayFinder()
@@ -152,7 +151,7 @@ def ray_answered() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.partition(".")[0] == _RAY]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == RAY]:
             del sys.modules[name]
         os.environ.pop(ANSWERS_RAY)
         if before is not None:

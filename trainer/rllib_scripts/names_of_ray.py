@@ -16,6 +16,7 @@ from trainer.name_resolution import PROGRAM, imported, imported_module
 from trainer.old_names import OLD_NAMES
 from trainer_toolkit.nearest_names import did_you_mean
 
+RAY: Final = "ray"
 EXAMPLES: Final = "ray.rllib.examples"
 """Files of RLlib that are its users' own: taken from an installed Ray, and run as they are."""
 NO_EXAMPLE: Final = (
@@ -62,6 +63,11 @@ def modules() -> Mapping[str, Mapping[str, str]]:
                 whole = other == "."
                 found.setdefault(module, {})[key] = ours if whole else f"{ours}:{other or name}"
     return MappingProxyType({name: MappingProxyType(places) for name, places in found.items()})
+
+
+def is_example(module: str) -> bool:
+    """Whether a module of Ray is one of RLlib's example files, taken as it is."""
+    return module not in modules() and f"{module}.".startswith(f"{EXAMPLES}.")
 
 
 @functools.cache

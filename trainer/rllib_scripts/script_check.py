@@ -26,15 +26,14 @@ from trainer.name_resolution import PROGRAM, imported
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_scripts.import_hook import find_example
 from trainer.rllib_scripts.names_of_ray import (
-    EXAMPLES,
     NO_EXAMPLE,
+    RAY,
     Home,
     home,
     home_of_module,
-    modules,
+    is_example,
 )
 from trainer.rllib_scripts.script_reading import (
-    RAY,
     OwnClass,
     Script,
     SectionCall,
@@ -174,7 +173,7 @@ class _Files:
                 yield path
 
     def _example(self, script: Script, use: Use) -> Iterator[Path]:
-        if use.module in modules() or not f"{use.module}.".startswith(f"{EXAMPLES}."):
+        if not is_example(use.module):
             return
         parts = use.module.split(".")
         names = [".".join(parts[:n]) for n in range(3, len(parts) + 1)]
@@ -231,7 +230,7 @@ _GENERATOR: Final = "what a function returns is sent to the main process: write 
 def _findings(script: Script, used: Collection[str]) -> Iterator[ScriptFinding]:
     path = str(script.path)
     for use in script.uses:
-        if use.module.partition(".")[0] == RAY and not _is_example(use):
+        if use.module.partition(".")[0] == RAY and not is_example(use.module):
             yield _of_use(path, use)
     for call in script.calls:
         for what, told, fate in _of_call(call):
@@ -251,7 +250,10 @@ def _findings(script: Script, used: Collection[str]) -> Iterator[ScriptFinding]:
             yield ScriptFinding(path, line, f".{name}", fate, told)
 
 
-_NEED_PANDAS: Final = frozenset({"get_dataframe", "metrics_dataframe", "results_df"})
+_NEED_PANDAS: Final = frozenset(
+    {"get_dataframe", "dataframe", "metrics_dataframe", "trial_dataframes", "results_df"}
+    | {"best_dataframe", "best_result_df"}
+)
 """Members of results that need a package which is none of the dependencies."""
 
 
@@ -259,14 +261,8 @@ def _of_member(name: str) -> Iterator[tuple[str, Fate]]:
     """What is to be said of a name that is looked up in an object of whatever class."""
     if name in _NEED_PANDAS and importlib.util.find_spec("pandas") is None:
         yield "it needs pandas, which is not installed here.", Fate.CHANGE
-    if name in OLD_NAMES.members:
-        place, advice = OLD_NAMES.members[name]
-        if not hasattr(imported(place, source=PROGRAM, place=name), name):
-            yield f"{advice}.", Fate.CHANGE
-
-
-def _is_example(use: Use) -> bool:
-    return use.module not in modules() and f"{use.module}.".startswith(f"{EXAMPLES}.")
+    if advice := OLD_NAMES.members.get(name):
+        yield f"{advice}.", Fate.CHANGE
 
 
 def _of_use(path: str, use: Use) -> ScriptFinding:
@@ -388,7 +384,7 @@ _GIVES_ACTIONS: Final = (
 )
 _SHARED_LAYERS: Final = (
     "layers that modules share are not offered; one module with a head per agent does the same "
-    "(docs/multi-agent.md)."
+    "(docs/own-learner.md)."
 )
 
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer.rllib_scripts.example_scripts import add_rllib_example_script_args
-from trainer.rllib_scripts.names_of_ray import home_of_module
-
-RAY: Final = "ray"
+from trainer.rllib_scripts.names_of_ray import RAY, home_of_module
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,6 @@ _OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
-_LARGEST: Final = 10_000
-"""How long a text or a list may become here; what is longer is not computed."""
 
 
 class _Values:

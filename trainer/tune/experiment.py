@@ -810,16 +810,9 @@ class Experiment:
         """What callbacks see of all trials."""
         for trial in self.controller.trials[len(self._views) :]:
             number, record = trial.number, self.records[trial.number]
-            self._views.append(
-                TrialView(
-                    trial,
-                    config=functools.partial(self.controller.config_of, number),
-                    path=record.files.path,
-                    name=record.name,
-                    trainable_name=self._spec.name,
-                    newest=functools.partial(self.records.newest_path, number),
-                )
-            )
+            newest = functools.partial(self.records.newest_path, number)
+            view = self.records.view_of(trial, record.files.path, record.name, newest)
+            self._views.append(view)
         return self._views
 
     def _fire_action(self, action: Action, whom: Listeners) -> None:

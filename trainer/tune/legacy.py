@@ -342,7 +342,7 @@ def run_experiments(
         experiments = [experiments]
     elif isinstance(experiments, Mapping):
         experiments = [Experiment(name, **each) for name, each in experiments.items()]
-    return [result for each in experiments for result in run(each, **settings).trials]
+    return run(list(experiments), **settings).trials
 
 
 def _check(settings: Mapping[str, Any]) -> None:

@@ -257,7 +257,8 @@ def _generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.Generator):
         return random_state
     if random_state is None:
-        random_state = np.random.mtrand._rand  # what `numpy.random.seed` sets
+        # What `numpy.random.seed` sets.
+        random_state = int(np.random.randint(2**31))  # noqa: NPY002
     if isinstance(random_state, np.random.RandomState):
         random_state = seed_of(random_state)
     return np.random.default_rng(random_state)

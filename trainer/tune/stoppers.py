@@ -21,7 +21,7 @@ from trainer.tune.parts import Part, keys_of
 from trainer.tune.rows import AppearingKeys, Mode, Row, is_of_clock, number_at
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer, number, one_of, optional, shown
-from trainer_toolkit.trees import copied_if_possible
+from trainer_toolkit.trees import copied_if_possible, leaves
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -316,10 +316,12 @@ class Bounds(Stopper):
             TuneError: one is no number and no pair of a sign and a number.
         """
         self.bounds: list[tuple[str, str, float]] = []
-        for key, written in _flat(bounds):
+        for path, written in leaves(bounds, keep_empty=True):
+            key = "/".join(map(str, path))
             sign, bound = written if isinstance(written, tuple | list) else (">=", written)
             is_number = isinstance(bound, int | float | np.number) and bound == bound
-            if not isinstance(key, str) or sign not in _OPERATORS or not is_number:
+            is_text = all(isinstance(part, str) for part in path)
+            if not is_text or sign not in _OPERATORS or not is_number:
                 raise TuneSettingError(
                     f"stop={{{key!r}: {written!r}}}: expected a key of the rows and a number, at "
                     "which a trial stops if it is reached or passed, or a pair such as "
@@ -341,14 +343,6 @@ class Bounds(Stopper):
     def reason(self) -> str:
         """The one that is reached."""
         return self._reached
-
-
-def _flat(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, written in bounds.items():
-        if isinstance(written, Mapping):
-            yield from ((f"{key}/{inner}", bound) for inner, bound in _flat(written))
-        else:
-            yield key, written
 
 
 class StopCriteria:

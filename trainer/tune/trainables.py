@@ -112,8 +112,9 @@ def checked_cpus(resources: Resources) -> float:
             cpus += amount
         elif amount and name.lower() == "gpu":
             raise TuneSettingError(
-                f"Resources ask for {amount:g} GPUs; networks run in NumPy here, on CPUs. "
-                "Leave GPUs out or ask for 0."
+                f"Resources ask for {amount:g} GPUs, which are not shared out among trials; a "
+                'TorchRLModule uses one with `model_config={"device": "cuda"}`. Leave GPUs out, '
+                "or ask for 0."
             )
         elif amount:
             raise TuneSettingError(
@@ -411,12 +412,15 @@ def validate_save_restore(
     """
     del num_gpus
     first, second = trainable_cls(copy.deepcopy(config)), trainable_cls(copy.deepcopy(config))
-    for _ in range(3):
-        first.train()
-    second.restore(first.save())
-    expected, row = first.train(), second.train()
-    for each in (first, second):
-        each.stop()
+    try:
+        for _ in range(3):
+            first.train()
+        with tempfile.TemporaryDirectory() as folder:
+            second.restore(first.save(folder))
+        expected, row = first.train(), second.train()
+    finally:
+        for each in (first, second):
+            each.stop()
     same = ((each["training_iteration"], sorted(map(str, each))) for each in (expected, row))
     if len({str(found) for found in same}) > 1:
         raise TuneError(

@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -143,20 +143,14 @@ class TrialRecords:
         folder_of = self._tune_config.trial_dirname_creator
         files = self.files_of(trial.number)
         name = f"{self._spec.name}_{trial.trial_id}"
-        view = TrialView(
-            trial,
-            config=functools.partial(self._controller.config_of, trial.number),
-            path=files.path,
-            name=name,
-            trainable_name=self._spec.name,
-            newest=lambda: None,
-        )
-        name = name if name_of is None else str(name_of(view))
+        if name_of is not None:
+            name = str(name_of(self.view_of(trial, files.path, name)))
         if folder_of is None or files.path.is_dir():
             # Of one that is over and was forgotten, all rows are in its file.
             num_written = trial.num_rows if trial.status.is_over else 0
             return TrialRecord(files, name, num_written=num_written)
-        folder, others = str(folder_of(view)), self._other_folders()
+        folder = str(folder_of(self.view_of(trial, files.path, name)))
+        others = self._other_folders()
         is_plain = Path(folder).name == folder and folder not in (".", "..")
         is_number = folder.isdecimal() and folder != trial.trial_id
         if folder in others.values():
@@ -168,6 +162,19 @@ class TrialRecords:
             )
         others[trial.number] = folder
         return TrialRecord(TrialFiles(self._folder / folder), name)
+
+    def view_of(
+        self, trial: Trial, path: Path, name: str, newest: Callable[[], Path | None] = lambda: None
+    ) -> TrialView:
+        """What users' functions see of a trial: its folder, its name, its newest checkpoint."""
+        return TrialView(
+            trial,
+            config=functools.partial(self._controller.config_of, trial.number),
+            path=path,
+            name=name,
+            trainable_name=self._spec.name,
+            newest=newest,
+        )
 
     def files_of(self, number: int) -> TrialFiles:
         """The folder of a trial, which the controller may not know yet."""
