@@ -63,17 +63,8 @@ class PPOTorchLearner(TorchLearner, PPOLearner):
     ) -> Any:
         """The loss of a minibatch, a tensor of one number; see `trainer.algorithms.ppo.loss`.
 
-        Called once per gradient step. What it logs is shown at `learners/{module_id}`.
-
-        Args:
-            module_id: whose loss.
-            config: its settings.
-            batch: tensors [B, …]: "obs", "actions", "action_logp", "action_dist_inputs" (of the
-                policy that acted), "vf_preds" (before the update), "advantages", "value_targets",
-                and columns of callbacks.
-            fwd_out: what the forward pass of learning gave: "action_dist_inputs" [B, K] with masks
-                applied, "vf_preds" [B], and what else the network returns. With memory, these two
-                are rows as the batch's, without padding.
+        Arguments are those of `TorchLearner`; the batch has "vf_preds" (before the update),
+        "advantages" and "value_targets" besides, and `fwd_out` always has "vf_preds" [B].
         """
         del module_id, config
         c = self.coefficients
