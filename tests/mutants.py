@@ -340,9 +340,11 @@ MUTANTS = [
     ),
     *_of(
         "trainer/learners/torch_schedulers.py",
-        ('        for _ in range(state["num_steps"]):\n            self.step()\n', ""),
+        ("        for _ in range(num_steps):\n            self._step()\n", ""),
+        ("            self._go_to(max(before, 0))\n", ""),
         ("        self._begin()\n        for _", "        for _"),
-        ("        self._num_steps += 1\n", ""),
+        ("        self._num_steps = done + 1\n", "        self._num_steps = done\n"),
+        ("self._num_steps = self._num_steps, _HALF_WAY", "self._num_steps = [self._num_steps] * 2"),
     ),
     *_of(
         "trainer/nn/optimizers.py",

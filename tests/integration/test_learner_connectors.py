@@ -299,9 +299,14 @@ def test_each_learner_has_pieces_of_its_own():
         assert all(piece.num_calls == 1 for piece in pieces)
 
 
-def test_one_piece_for_two_learners_is_refused():
+@pytest.mark.parametrize("is_within", [False, True])
+def test_one_piece_for_two_learners_is_refused(is_within):
     shared = ByCount()
-    made = two_policies().training(learner_connector=lambda *_: shared)
+
+    def made_pieces(*_):
+        return ConnectorPipelineV2(connectors=[shared]) if is_within else shared
+
+    made = two_policies().training(learner_connector=made_pieces)
     with pytest.raises(ConfigError, match="the same ByCount a second time"):
         made.build_algo()
 
@@ -335,9 +340,10 @@ def test_what_is_no_piece_is_refused(made, match):
     ("column", "rows", "error", "match"),
     [
         ("rewards", [1.0], ConfigError, "Write it there"),
+        ("advantages", [1.0] * 60, ConfigError, "which the learner writes itself"),
         ("mine", [1.0], EpisodeError, "one row for each of the 60 steps"),
         ("mine", ["a"] * 60, EpisodeError, "expected numbers"),
-        ("mine", [[1.0], [1.0, 2.0]], EpisodeError, "other shapes"),
+        ("mine", [[1.0], [1.0, 2.0]], EpisodeError, "rows of different shapes"),
     ],
 )
 def test_a_column_that_cannot_be_learnt_from_is_told(column, rows, error, match):

@@ -245,6 +245,35 @@ def test_a_misspelt_name_in_init_is_told():
         Wrong()
 
 
+@pytest.mark.parametrize("name", ["n_steps", "total_timesteps", "learning_rate"])
+def test_a_name_of_another_library_is_no_setting_that_init_makes(name):
+    class Wrong(PPOConfig):
+        def __init__(self):
+            super().__init__()
+            setattr(self, name, 1)
+
+    with pytest.raises(UnknownSettingError, match=name):
+        Wrong()
+
+
+class PlainConfig(PPOConfig):
+    """A config of its own: an algorithm is what its config builds."""
+
+
+class LearnsAsNamed(OnPolicyAlgorithm):
+    config_class = PlainConfig
+
+
+def test_a_learner_that_training_names_is_enough_for_an_algorithm():
+    made = PlainConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
+    made.training(train_batch_size=20, minibatch_size=20)
+    with pytest.raises(ConfigError, match=r"make_learner is missing.*`learner_class`"):
+        LearnsAsNamed(made)
+    with LearnsAsNamed(made.training(learner_class=Reinforce)) as algo:
+        algo.train()
+        assert type(algo.learner) is Reinforce
+
+
 def test_settings_of_init_reach_derived_configs_too():
     class First(PPOConfig):
         def __init__(self):

@@ -28,6 +28,7 @@ from tests.multi_agent_runs import gaps  # noqa: E402
 from tests.torch_modules import DenseModule, NoisyConvolution, Remembering  # noqa: E402
 from trainer import (  # noqa: E402
     Algorithm,
+    ConfigError,
     ModuleError,
     MultiRLModuleSpec,
     PPOConfig,
@@ -420,6 +421,8 @@ def test_a_trained_policy_is_written_as_its_algorithm_is(name, tmp_path):
         policy, *_ = saved_policy(algo, name, tmp_path, 40)
         file = export_policy(algo, tmp_path / "a.npz", module_id=AGENTS.get(name))
     assert export_policy(policy, tmp_path / "b.npz").read_bytes() == file.read_bytes()
+    with pytest.raises(ConfigError, match="no such module"):
+        export_policy(policy, tmp_path / "c.npz", module_id="another")
     for wrong in ("runs/x", policy.module):
         with pytest.raises(ArgumentError, match=r"TrainedPolicy\.from_checkpoint"):
             export_policy(wrong, tmp_path / "c.npz")

@@ -3,6 +3,7 @@
 Each test is the behaviour of one or more of RLlib's test functions or scripts, written anew.
 """
 
+import copy
 import shutil
 
 import gymnasium as gym
@@ -415,6 +416,24 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_them(is_of
     shutil.rmtree(path)
     with PPO.from_checkpoint(again) as algorithm:
         assert weights(algorithm) == expected
+
+
+def test_states_to_start_with_are_not_read_again(tmp_path):
+    def made(seed, spec=None):
+        config = small_ppo(seed=seed, env=MultiAgentCartPole, env_config={"num_agents": 1})
+        return config.multi_agent(policies={"x": spec}, policy_mapping_fn=lambda *_, **__: "x")
+
+    with made(1).build_algo() as algorithm:
+        path = algorithm.save_to_path(tmp_path / "first")
+        expected = encode(algorithm.learner.get_state()["rl_module"])
+    loading = RLModuleSpec(load_state_path=f"{path}/{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}")
+    with made(2, loading).build_algo() as algorithm:
+        again = algorithm.save_to_path(tmp_path / "second")
+        shutil.rmtree(path)
+        copied = copy.deepcopy(algorithm.learner)
+        assert encode(copied.get_state()["rl_module"]) == expected
+    with PPO.from_checkpoint(again) as algorithm:
+        assert encode(algorithm.learner.get_state()["rl_module"]) == expected
 
 
 def test_the_spec_of_the_ready_made_network_builds_what_an_algorithm_learns():

@@ -165,6 +165,7 @@ def test_nothing_in_a_file_is_run_and_damage_is_told(tmp_path, monkeypatch):
         "not JSON": lambda file: written(file, tensors, data="{"),
         "a bomb": packed_far_beyond_its_size,
         "a bomb in it": bomb_in_the_tensors,
+        "memory by a name": lambda file: written(file, {**tensors, "x": bytearray(8)}),
         "one number a billion times": lambda file: written(
             file, {**tensors, "x": torch.zeros(1).expand(10**9)}
         ),
@@ -174,6 +175,8 @@ def test_nothing_in_a_file_is_run_and_damage_is_told(tmp_path, monkeypatch):
         write(file)
         with pytest.raises(CheckpointCorruptError, match=r"model\.save") as refused:
             load_sb3_policy(file)
+        if "by a name" in name:
+            assert "bytearray" in str(refused.value)
         if "bomb" in name or "billion" in name:
             assert "allowed" in str(refused.value)
     assert not (tmp_path / "it-ran").exists()
@@ -207,6 +210,21 @@ def test_other_networks_are_refused_with_what_they_hold(tmp_path):
     ):
         with pytest.raises(CheckpointMismatchError, match=text):
             load_sb3_policy(written(tmp_path / "agent.zip", tensors))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("action_net.weight", ()),
+        ("action_net.bias", (2, 1)),
+        ("mlp_extractor.policy_net.0.weight", (6,)),
+        ("log_std", ()),
+    ],
+)
+def test_tensors_of_other_shapes_are_refused(name, shape, tmp_path):
+    tensors = {**actor_critic(4, 2), name: torch.zeros(shape)}
+    with pytest.raises(CheckpointMismatchError, match=rf"{name}' has the shape"):
+        load_sb3_policy(written(tmp_path / "agent.zip", tensors))
 
 
 def test_older_versions_of_torch_are_refused(tmp_path, monkeypatch):

@@ -208,6 +208,39 @@ def test_a_count_that_cannot_be_is_refused(count):
         assert encode(algo.get_state()["learner"]) == before
 
 
+ENDS = [partial(ExponentialLR, gamma=0.5), partial(OneCycleLR, max_lr=0.1, total_steps=3)]
+ENDS[1].keywords["cycle_momentum"] = False
+
+
+def test_a_scheduler_that_is_over_is_told_and_its_failed_step_is_taken_back():
+    mine = TorchSchedule(ENDS, [0.02])
+    for _ in range(3):
+        mine.step()
+    state, rates = mine.get_state(), mine.rates
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="OneCycleLR makes no step after the 3 that"):
+            mine.step()
+        assert mine.rates != rates  # half of the step
+        mine.set_state(state)
+        assert (mine.rates, mine.get_state()) == (rates, state)
+
+
+def test_a_count_of_more_steps_than_there_are_changes_nothing():
+    mine = TorchSchedule(ENDS, [0.02])
+    mine.step()
+    rates = mine.rates
+    with pytest.raises(CheckpointMismatchError, match="of other schedulers"):
+        mine.set_state({"num_steps": 50})
+    assert (mine.rates, mine.get_state()) == (rates, {"num_steps": 1})
+
+
+def test_of_registered_optimisers_alone_schedulers_are_kept():
+    with scheduled(learner_class=TwoOptimizers).build_algo() as algo:
+        parts = [name for name in algo.learner.parts if "lr_schedulers" in name]
+        assert "lr_schedulers" not in parts
+        assert len(parts) == len(algo.learner.torch_schedules) == 2
+
+
 # ---- refused
 
 

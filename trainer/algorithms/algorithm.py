@@ -224,9 +224,6 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         """An algorithm, unless its class is not complete."""
         cls._settle_config_class()
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
-        is_own = cls.make_learner is not Algorithm.make_learner
-        if not is_own and cls.get_default_config().chosen_learner_class is None:
-            missing = ["make_learner", *missing]
         if missing:
             raise ConfigError(_incomplete(cls, missing))
         return super().__new__(cls)
@@ -609,9 +606,12 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         Args:
             module_id: which one; None is the only one, whose spec is `self.module_spec`.
 
+        Raises:
+            ConfigError: nothing says how this algorithm learns.
         """
-        default: type[Learner] = Learner
-        return self.new_learner(default, module_id)
+        if self.config_for(module_id).chosen_learner_class is None:
+            raise ConfigError(_incomplete(type(self), ["make_learner"]))
+        return self.new_learner(Learner, module_id)
 
     @abc.abstractmethod
     def training_step(self) -> None:

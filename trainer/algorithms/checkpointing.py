@@ -669,6 +669,9 @@ def config_from_state(
         restored.seed = state["root_seed"]
     # The weights come with the state, and what the run once began with may be gone.
     restored.rl_module_spec = without_loading(restored.rl_module_spec)
+    if isinstance(restored.policies, Mapping):
+        named = restored.policies.items()
+        restored.policies = {module_id: without_loading(spec) for module_id, spec in named}
     return restored
 
 

@@ -179,10 +179,10 @@ def _policy_of(
 ) -> Iterator[tuple[_Policy, dict[str, str]]]:
     """The policy while nothing changes it, and what is told of it."""
     if isinstance(source, TrainedPolicy):
-        if module_id is not None and source.module_id is not None:
-            known_module(module_id, [source.module_id], f"{user}(module_id=…)")
+        known_module(module_id, [source.module_id], f"{user}(module_id=…)")
         policy = _Policy(source.module, source.config, source.normalization.observations)
-        yield policy, _facts(source.algorithm, source.training_iteration, source.module_id, policy)
+        told_id = source.module_id if source.is_of_several else None
+        yield policy, _facts(source.algorithm, source.training_iteration, told_id, policy)
         return
     if not isinstance(source, Algorithm):
         raise argument_error(

@@ -174,6 +174,8 @@ def _policy_class(torch: Any) -> type[Any]:
         def __deepcopy__(self, memo: dict[int, Any]) -> _Layers:
             made = _Layers(self._module)
             made.load_state_dict(self.state_dict())
+            where = next(iter(self.state_dict().values()), torch.zeros(0)).device
+            made.train(self.training).to(where)
             return made
 
         def forward(self, rows: Any, state: Sequence[Any], columns: Mapping[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickletools
 import re
 import zipfile
 from collections.abc import Mapping
@@ -27,6 +28,15 @@ _VARIABLES: Final = "pytorch_variables.pth"
 """What is learnt beside the networks: SAC's temperature."""
 _SAFE_SINCE: Final = (2, 6)
 """Before, `weights_only` could be made to run code (CVE-2025-32434)."""
+_GLOBALS: Final = frozenset(
+    {"collections OrderedDict", "torch._utils _rebuild_tensor_v2"}
+    | {"torch._utils _rebuild_parameter", "torch FloatStorage"}
+    | {"torch DoubleStorage", "torch LongStorage"}
+)
+"""All that tensors in a dict need by name. Others that `weights_only` knows run nothing, but take
+memory as a file likes, such as `bytearray`."""
+_DIMENSIONS: Final = {"weight": 2, "bias": 1, "log_std": 1}
+"""Of tensors, by the last part of their name; of others at most one number."""
 _ACTIVATION: Final = re.compile(r"torch\.nn\.modules\.activation\.(Tanh|ReLU|ELU|SiLU|Sigmoid)'")
 
 
@@ -106,15 +116,27 @@ def _content(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 def _arrays(torch: Any, content: bytes, most: int) -> dict[str, Array]:
     """The tensors of a file of Torch; it is an archive, too, and tensors may repeat numbers."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        sizes = [entry.file_size for entry in archive.infolist()]
-    if sum(sizes) > most:
-        raise ValueError(f"{sum(sizes):,} bytes are packed in it, more than the {most:,} allowed")
+        entries = archive.infolist()
+        num_bytes = sum(entry.file_size for entry in entries)
+        if num_bytes > most:
+            raise ValueError(f"{num_bytes:,} bytes are in it, more than the {most:,} allowed")
+        for entry in entries:
+            if entry.filename.endswith(".pkl"):
+                _check_names(archive.read(entry))
     found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     tensors = {str(n): value for n, value in found.items() if isinstance(value, torch.Tensor)}
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     if num_bytes > most:
         raise ValueError(f"its tensors have {num_bytes:,} bytes, more than the {most:,} allowed")
     return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+def _check_names(description: bytes) -> None:
+    """Looks at the operations of a pickle, without doing them."""
+    for operation, argument, _ in pickletools.genops(description):
+        is_unknown = operation.name == "GLOBAL" and argument not in _GLOBALS
+        if is_unknown or operation.name in ("STACK_GLOBAL", "INST"):
+            raise ValueError(f"it names {argument or 'something'!r:.80}, which no tensor needs")
 
 
 def _activation(data: Any) -> str | None:
@@ -138,8 +160,11 @@ class _Tensors:
         """A tensor as float32."""
         if name not in self._arrays:
             raise self.misfit(f"{name!r} is missing")
+        array, wanted = self._arrays[name], _DIMENSIONS.get(name.rpartition(".")[2])
+        if array.ndim != wanted if wanted else array.size != 1:
+            raise self.misfit(f"{name!r} has the shape {list(array.shape)}")
         self._left.discard(name)
-        return np.ascontiguousarray(self._arrays[name], np.float32)
+        return np.ascontiguousarray(array, np.float32)
 
     def layers(self, name: str) -> list[str]:
         """The names of the dense layers of a chain, in order."""
@@ -160,7 +185,7 @@ class _Tensors:
 
     def widths(self, layers: list[str]) -> list[int]:
         """The number of units of each layer."""
-        return [len(self._arrays[f"{layer}.weight"]) for layer in layers]
+        return [len(self.take(f"{layer}.weight")) for layer in layers]
 
     def done(self, *, ignored: str = "") -> None:
         """Refuses a file of which something is left that changes what the network computes."""
@@ -211,10 +236,10 @@ def _sac(read: _Tensors, activation: str) -> SB3Policy:
     hidden = read.layers("actor.latent_pi")
     widths = read.widths(hidden)
     weights = read.network("pi", [*hidden, "actor.mu"])
+    deviations = read.network("pi", ["actor.log_std"])
     for part, axis in (("kernel", 1), ("bias", 0)):
-        of_deviations = read.network("pi", ["actor.log_std"])[f"pi/0/{part}"]
         name = f"pi/{len(hidden)}/{part}"
-        weights[name] = np.concatenate([weights[name], of_deviations], axis=axis)
+        weights[name] = np.concatenate([weights[name], deviations[f"pi/0/{part}"]], axis=axis)
     for ours, theirs in (("qf", "critic.qf0"), ("qf_twin", "critic.qf1")):
         layers = read.layers(theirs)
         if read.widths(layers)[:-1] != widths:

@@ -36,7 +36,7 @@ from trainer.errors import ConfigError
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.modules.rl_module import is_class_there
 from trainer.name_resolution import stranger
-from trainer.types import ModuleId
+from trainer.types import DEFAULT_MODULE_ID, ModuleId
 
 _Self = TypeVar("_Self", bound="TrainedPolicy")
 _LEARNER, _MODULE = "learner", "rl_module"
@@ -69,7 +69,8 @@ class TrainedPolicy:
         module: the network.
         algorithm: the name of the algorithm that trained it.
         training_iteration: of the checkpoint.
-        module_id: of the network, in a run of several; None in one of a single module.
+        module_id: of the network.
+        is_of_several: whether the run has several modules.
         config: what is said about acting; nothing else was taken from the checkpoint.
         normalization: what observations go through first.
     """
@@ -82,7 +83,8 @@ class TrainedPolicy:
         statistics: NormalizationStatistics | None = None,
         algorithm: str = "",
         training_iteration: int = 0,
-        module_id: ModuleId | None = None,
+        module_id: ModuleId = DEFAULT_MODULE_ID,
+        is_of_several: bool = False,
     ) -> None:
         """Puts a policy together; users call `from_checkpoint`.
 
@@ -93,8 +95,9 @@ class TrainedPolicy:
             algorithm: see the class.
             training_iteration: see the class.
             module_id: see the class.
+            is_of_several: see the class.
         """
-        self.module, self.module_id = module, module_id
+        self.module, self.module_id, self.is_of_several = module, module_id, is_of_several
         self.algorithm = algorithm
         self.training_iteration = training_iteration
         self.config = config
@@ -145,8 +148,11 @@ class TrainedPolicy:
         names = [_CONFIG, *({statistics_name} & manifest.components.keys())]
         states = read_checkpoint(path, names, migrations=algorithm.state_migrations).components
         config = _acting_config(algorithm.config_class(), states[_CONFIG])
-        if not place and (only := only_module_of(states[_CONFIG])) is not None:
-            known_module(module_id, [only], _ARGUMENT)
+        if not place:
+            only = only_module_of(states[_CONFIG])
+            if only is not None:
+                known_module(module_id, [only], _ARGUMENT)
+            module_id = only
         where = Path(path) / f"{_LEARNER}{place}/{_MODULE}"
         may_run_code = manifest.code is not None and (allow_code or manifest.is_own)
         code = None
@@ -171,7 +177,8 @@ class TrainedPolicy:
             statistics=statistics,
             algorithm=name,
             training_iteration=iteration if type(iteration) is int else 0,
-            module_id=module_id if place else None,
+            module_id=module_id or DEFAULT_MODULE_ID,
+            is_of_several=bool(place),
         )
 
     @property

@@ -116,6 +116,12 @@ def module_spec(config: AlgorithmConfig, module_id: ModuleId, policy: Any) -> RL
         or (learner and learner.network_class)
         or config.default_module_class
     )
+    if own is not None and own.load_state_path is not None:
+        raise ConfigError(
+            f"{type(config).__name__}.get_default_rl_module_spec() says load_state_path="
+            f"{str(own.load_state_path)!r}; a default names a network and its settings. Give it in "
+            "the config: rl_module(rl_module_spec=RLModuleSpec(load_state_path=...))."
+        )
     if own is not None and own.module_class is module_class:
         model_config = {**plain_model_config(own), **model_config}
     if issubclass(module_class, config.default_module_class):

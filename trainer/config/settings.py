@@ -602,7 +602,7 @@ class NameTable:
         """Whether a name is none of a setting or section, old or of elsewhere, nor close to one."""
         tables = (
             *(OLD_NAMES.settings, OLD_NAMES.unused_settings, OLD_NAMES.refused_settings),
-            *(OLD_NAMES.dicts, OLD_NAMES.refused_sections, NAMES_ELSEWHERE),
+            *(OLD_NAMES.dicts, OLD_NAMES.refused_sections, NAMES_ELSEWHERE, ADVICE_ELSEWHERE),
         )
         known = [*self.settings, *self.sections]
         is_known = name in known or any(name in table for table in tables) or self.owners(name)

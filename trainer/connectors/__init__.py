@@ -32,13 +32,13 @@ from trainer.connectors.pieces import (
     ConnectorPipelineV2,
     ConnectorV2,
     MeanStdFilter,
-    MultiAgentObservationPreprocessor,
     SingleAgentObservationPreprocessor,
 )
 from trainer.connectors.previous_steps import PreviousSteps
 from trainer.connectors.ready_made_pieces import (
     FlattenObservations,
     FrameStacking,
+    MultiAgentObservationPreprocessor,
     PrevActionsPrevRewards,
 )
 from trainer.connectors.sample_batch import SampleBatch

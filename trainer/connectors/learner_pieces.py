@@ -17,8 +17,7 @@ update that fails.
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -28,9 +27,28 @@ from callbacks.callback import attribute_names, plain_attributes, restore_attrib
 from callbacks.chain import LeftOut
 from checkpoints import CheckpointMismatchError, check_shape
 from trainer.connectors.advantages import Chunks, discounted_returns
-from trainer.connectors.pieces import ConnectorPipelineV2, ConnectorV2
+from trainer.connectors.pieces import (
+    ConnectorPipelineV2,
+    ConnectorV2,
+    new_pieces,
+    pieces_in,
+    place_pieces,
+)
 from trainer.episodes import SingleAgentEpisode
-from trainer.episodes.episode_columns import RETURNS_TO_GO
+from trainer.episodes.episode_columns import (
+    ACTION_DIST_INPUTS,
+    ACTION_LOGP,
+    ACTIONS,
+    ADVANTAGES,
+    INFOS,
+    OBS,
+    RETURNS_TO_GO,
+    REWARDS,
+    STATE_IN,
+    TERMINATEDS,
+    TRUNCATEDS,
+    VALUE_TARGETS,
+)
 from trainer.errors import ConfigError, EpisodeError
 from trainer.types import Array, State
 from trainer_toolkit.checks import anything, dict_of, shown
@@ -78,16 +96,9 @@ class LearnerPipeline(ConnectorPipelineV2):
         count = sum(map(len, copies))
         return copies, {name: _column(name, rows, count) for name, rows in batch.items()}
 
-    def _leaves(self, pipeline: ConnectorPipelineV2 | None = None) -> Iterator[ConnectorV2]:
-        for piece in (self if pipeline is None else pipeline).connectors:
-            if isinstance(piece, ConnectorPipelineV2):
-                yield from self._leaves(piece)
-            else:
-                yield piece
-
     def get_state(self, *_: Any, **__: Any) -> State:
         """What the pieces remember, by their place; copies."""
-        return {str(number): self._state_of(one) for number, one in enumerate(self._leaves())}
+        return {str(number): self._state_of(one) for number, one in enumerate(pieces_in(self))}
 
     def _state_of(self, piece: ConnectorV2) -> State:
         if type(piece).get_state is not ConnectorV2.get_state:
@@ -102,7 +113,7 @@ class LearnerPipeline(ConnectorPipelineV2):
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it."""
         check_shape(state, dict_of(dict_of(anything())))
-        own = [type(one).__name__ for one in self._leaves()]
+        own = [type(one).__name__ for one in pieces_in(self)]
         if state.keys() != {str(number) for number in range(len(own))}:
             raise CheckpointMismatchError(
                 f"The state is of {len(state)} connectors before the learner, but "
@@ -113,16 +124,16 @@ class LearnerPipeline(ConnectorPipelineV2):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `get_state` gave."""
         self.check_state(dict(state))
-        for number, piece in enumerate(self._leaves()):
+        for number, piece in enumerate(pieces_in(self)):
             _give(piece, state[str(number)])
 
     def mark(self) -> Undo:
         """What gives the pieces the state of now back, whatever they added since."""
-        names = [attribute_names(piece) for piece in self._leaves()]
+        names = [attribute_names(piece) for piece in pieces_in(self)]
         return partial(self._go_back, self.get_state(), names)
 
     def _go_back(self, state: State, names: Sequence[set[str]]) -> None:
-        for piece, known in zip(self._leaves(), names, strict=True):
+        for piece, known in zip(pieces_in(self), names, strict=True):
             for name in attribute_names(piece) - known:
                 delattr(piece, name)
         self.set_state(state)
@@ -153,7 +164,8 @@ def _copied(episode: SingleAgentEpisode) -> SingleAgentEpisode:
     )
 
 
-_IN_EPISODES: Final = ("obs", "actions", "rewards", "terminateds", "truncateds", "infos")
+_IN_EPISODES: Final = (OBS, ACTIONS, REWARDS, TERMINATEDS, TRUNCATEDS, INFOS)
+_OF_THE_LEARNER: Final = (ACTION_LOGP, ACTION_DIST_INPUTS, ADVANTAGES, VALUE_TARGETS, STATE_IN)
 
 
 def _column(name: str, rows: Any, count: int) -> Array:
@@ -163,11 +175,18 @@ def _column(name: str, rows: Any, count: int) -> Array:
             "read from them. Write it there: `episode.set_rewards(new_data=..., at_indices=...)`, "
             "`set_actions`, `set_observations`."
         )
+    if name in _OF_THE_LEARNER:
+        raise ConfigError(
+            f"A piece of `learner_connector` put {name!r} into the batch, which the learner writes "
+            "itself. Take another name and read it in a loss of your own (docs/own-loss.md), or "
+            "change rewards in the episodes, from which advantages follow."
+        )
     try:
         column: Array = np.asarray(rows)
     except ValueError as error:
         raise EpisodeError(
-            f"The column {name!r} of a connector has rows of other shapes"
+            f"A piece of `learner_connector` put rows of different shapes under {name!r}; expected "
+            "one shape for all steps."
         ) from error
     if column.dtype.kind not in "biuf" or len(column) != count:
         raise EpisodeError(
@@ -194,37 +213,14 @@ def made_learner_pipeline(
     if factory is None:
         return LearnerPipeline(observation_space, action_space)
     spaces = observation_space, action_space
-    try:
-        made = factory(*spaces[: _num_positional(factory)])
-    except Exception as error:
-        raise ConfigError(
-            f"`learner_connector` raised {type(error).__name__}: {error}. It is called with the "
-            "spaces of observations and actions, or as many of these as it takes."
-        ) from error
-    pieces = list(made) if isinstance(made, list | tuple) else [made]
-    if wrong := [piece for piece in pieces if not isinstance(piece, ConnectorV2)]:
-        raise ConfigError(
-            f"`learner_connector` made {shown(wrong[0])}; expected a ConnectorV2 of this package, "
-            "or a list of such. Derive your class from `trainer.ConnectorV2`."
-        )
-    for piece in pieces:
-        if piece._is_placed:
-            raise ConfigError(
-                f"`learner_connector` gave the same {piece.name} a second time; each learner has "
-                "pieces of its own. Make it in the function: "
-                f"`lambda observation_space, action_space: {piece.name}(...)`."
-            )
-        piece._is_placed = True
-    return LearnerPipeline(*spaces, connectors=pieces)
-
-
-def _num_positional(factory: Callable[..., Any]) -> int:
-    parameters = inspect.signature(factory).parameters.values()
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        return 2
-    return min(
-        2, sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters)
+    setting = "learner_connector"
+    pieces = new_pieces(
+        factory, setting, spaces, called_with="the spaces of observations and actions"
     )
+    pipeline = LearnerPipeline(*spaces, connectors=pieces)
+    why_own = "each learner has pieces of its own"
+    place_pieces(pipeline, setting, why_own, "observation_space, action_space")
+    return pipeline
 
 
 # ---- ready-made

@@ -181,28 +181,6 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         return batch
 
 
-class MultiAgentObservationPreprocessor(ConnectorV2):
-    """Changes the observations of all agents of a step together; a subclass writes `preprocess`.
-
-    There is one for a sub-env, before the pieces of each agent; its spaces are Dicts by agent.
-    """
-
-    _is_joint = True
-
-    @abstractmethod
-    def preprocess(self, observations: dict[AgentId, Any], episode: Any) -> dict[AgentId, Any]:
-        """The observations in their changed form, {agent: observation}, of the same agents.
-
-        Args:
-            observations: {agent: observation} as the env, or the piece before, gave them.
-            episode: None; what is to be known of the episode so far, a piece remembers itself.
-        """
-
-    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
-        """Nothing: `preprocess` is called with the observations of all agents."""
-        return batch
-
-
 class MeanStdFilter(ConnectorV2):
     """Observations with mean 0 and standard deviation 1, by statistics over all env runners.
 
@@ -472,14 +450,14 @@ class ConnectorFactories:
         pipeline = made_pipeline(
             self.env_to_module, "env_to_module_connector", None, spaces, is_connected=False
         )
-        return any(isinstance(piece, MeanStdFilter) for piece in _pieces_in(pipeline))
+        return any(isinstance(piece, MeanStdFilter) for piece in pieces_in(pipeline))
 
 
-def _pieces_in(pipeline: ConnectorPipelineV2) -> Iterator[ConnectorV2]:
+def pieces_in(pipeline: ConnectorPipelineV2) -> Iterator[ConnectorV2]:
     """The pieces of a pipeline, and those of pipelines in it."""
     for piece in pipeline.connectors:
         if isinstance(piece, ConnectorPipelineV2):
-            yield from _pieces_in(piece)
+            yield from pieces_in(piece)
         else:
             yield piece
 
@@ -510,22 +488,12 @@ def made_pipeline(
     """
     if factory is None:
         return ConnectorPipelineV2(*spaces)
-    arguments = (env, {"__env__": spaces, "__env_single__": spaces}, None)
-    try:
-        made = factory(*arguments[: _num_positional(factory)])
-    except Exception as error:
-        raise ConfigError(
-            f"`{setting}` raised {type(error).__name__}: {error}. It is called with the env (None "
-            "in the main process), a dict of spaces, and the device (None), or as many of these as "
-            "it takes."
-        ) from error
-    pieces = list(made) if isinstance(made, list | tuple) else [made]
-    wrong = [piece for piece in pieces if not isinstance(piece, ConnectorV2)]
-    if wrong:
-        raise ConfigError(
-            f"`{setting}` made {wrong[0]!r:.80}; expected a ConnectorV2 of this package, or a list "
-            "of such. Derive your class from `trainer.ConnectorV2`."
-        )
+    pieces = new_pieces(
+        factory,
+        setting,
+        (env, {"__env__": spaces, "__env_single__": spaces}, None),
+        called_with="the env (None in the main process), a dict of spaces, and the device (None)",
+    )
     kinds = [piece._is_joint for piece in pieces]
     fits = not any(kinds) if is_joint is None else kinds == sorted(kinds, reverse=True)
     if is_connected and not fits:
@@ -538,26 +506,73 @@ def made_pipeline(
         pieces = [piece for piece in pieces if piece._is_joint == is_joint]
     pipeline = ConnectorPipelineV2(connectors=pieces)
     if is_connected:
-        for piece in _pieces_in(pipeline):
-            if piece._is_placed:
-                raise ConfigError(
-                    f"`{setting}` gave the same {piece.name} a second time; each sub-env, and each "
-                    "agent of it, has pieces of its own, or they would see each other's episodes. "
-                    f"Make it in the function: `lambda env, spaces, device: {piece.name}(...)`."
-                )
-            piece._is_placed = True
+        place_pieces(
+            pipeline,
+            setting,
+            "each sub-env, and each agent of it, has pieces of its own, or they would see each "
+            "other's episodes",
+            "env, spaces, device",
+        )
         pipeline.connect(*spaces)
     return pipeline
 
 
-def _num_positional(factory: _Factory) -> int:
+def new_pieces(
+    factory: Callable[..., Any], setting: str, arguments: Sequence[Any], *, called_with: str
+) -> list[ConnectorV2]:
+    """What a factory makes, called with as many of the arguments as it takes.
+
+    Args:
+        factory: returns a piece, or a list of them.
+        setting: its name, for messages.
+        arguments: for the factory.
+        called_with: what they are, for messages.
+
+    Raises:
+        ConfigError: it raises, or gives something else than pieces.
+    """
+    try:
+        made = factory(*arguments[: _num_positional(factory, len(arguments))])
+    except Exception as error:
+        raise ConfigError(
+            f"`{setting}` raised {type(error).__name__}: {error}. It is called with {called_with}, "
+            "or as many of these as it takes."
+        ) from error
+    pieces = list(made) if isinstance(made, list | tuple) else [made]
+    wrong = [piece for piece in pieces if not isinstance(piece, ConnectorV2)]
+    if wrong:
+        raise ConfigError(
+            f"`{setting}` made {wrong[0]!r:.80}; expected a ConnectorV2 of this package, or a list "
+            "of such. Derive your class from `trainer.ConnectorV2`."
+        )
+    return pieces
+
+
+def place_pieces(pipeline: ConnectorPipelineV2, setting: str, why_own: str, arguments: str) -> None:
+    """Notes that the pieces work here, and nowhere else.
+
+    Raises:
+        ConfigError: one works somewhere already; `why_own` says why it must not, `arguments` how a
+            function begins that makes a new one.
+    """
+    for piece in pieces_in(pipeline):
+        if piece._is_placed:
+            raise ConfigError(
+                f"`{setting}` gave the same {piece.name} a second time; {why_own}. Make it in the "
+                f"function: `lambda {arguments}: {piece.name}(...)`."
+            )
+        piece._is_placed = True
+
+
+def _num_positional(factory: Callable[..., Any], at_most: int) -> int:
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # some callables written in C have no signature
-        return 3
+        return at_most
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 3
-    return min(3, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
+        return at_most
+    kinds = [p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters]
+    return min(at_most, sum(kinds))
 
 
 class PiecesOfAgent:

@@ -1,7 +1,8 @@
-"""Ready-made connector pieces."""
+"""Ready-made connector pieces, and one to derive from."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,31 @@ from trainer.connectors.pieces import (
 )
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, UnsupportedSpaceError
-from trainer.types import Array, State
+from trainer.types import AgentId, Array, State
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import integer
+
+
+class MultiAgentObservationPreprocessor(ConnectorV2):
+    """Changes the observations of all agents of a step together; a subclass writes `preprocess`.
+
+    There is one for a sub-env, before the pieces of each agent; its spaces are Dicts by agent.
+    """
+
+    _is_joint = True
+
+    @abstractmethod
+    def preprocess(self, observations: dict[AgentId, Any], episode: Any) -> dict[AgentId, Any]:
+        """The observations in their changed form, {agent: observation}, of the same agents.
+
+        Args:
+            observations: {agent: observation} as the env, or the piece before, gave them.
+            episode: None; what is to be known of the episode so far, a piece remembers itself.
+        """
+
+    def __call__(self, *, batch: dict[str, Any], **_: Any) -> Any:
+        """Nothing: `preprocess` is called with the observations of all agents."""
+        return batch
 
 
 class FlattenObservations(SingleAgentObservationPreprocessor):

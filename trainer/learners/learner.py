@@ -326,6 +326,9 @@ class Learner(Checkpointable):
     def __reduce__(self) -> tuple[Callable[..., Learner], tuple[Any, ...]]:
         # Copied one by one, the optimiser would change other arrays than those of the module.
         _, arguments = self.get_ctor_args_and_kwargs()
+        # The weights are in the state, and what they once began with may be gone.
+        spec = dataclasses.replace(arguments["module_spec"], load_state_path=None)
+        arguments = {**arguments, "module_spec": spec}
         return _rebuild, (type(self), arguments, self.get_state(), self.normalization)
 
     def _own_state(self) -> State:

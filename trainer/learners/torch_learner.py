@@ -106,6 +106,9 @@ class TorchLearner(EpisodeLearner):
                 f"{type(given).__name__}, which nothing would use; expected None. Register each "
                 "optimiser: self.register_optimizer(optimizer=..., lr_or_lr_schedule=...)."
             )
+        if self._optimizers:  # in place of Adam, whose rate nobody asks for
+            unused = self.parts.pop("lr_schedulers", None)
+            self.torch_schedules = [one for one in self.torch_schedules if one is not unused]
         moved = [one for each in self._optimizers.values() for one in each.parameters]
         count = len(list(self.module.parameters()))
         if self._optimizers and len(moved) < count:

@@ -26,7 +26,7 @@ class TorchOptimizer:
     Attributes:
         optimizer: the optimiser of Torch.
         parameters: what it moves.
-        lr: the learning rate of its next step; of its first group if there are several.
+        lr: the learning rate of its last step; of its first group if there are several.
     """
 
     def __init__(self, optimizer: Any, *, lr: ScheduleSetting | None, name: str) -> None:

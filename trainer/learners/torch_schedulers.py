@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from checkpoints import check_shape
+from checkpoints import CheckpointMismatchError, check_shape
 from trainer.errors import ConfigError
 from trainer.nn.torch_network import torch_library
 from trainer.types import State
@@ -14,7 +14,9 @@ from trainer_toolkit.checks import fields, integer
 
 _USER: Final = "`torch_lr_schedulers`"
 _MOST_STEPS: Final = 2**22
-"""More than any run makes; a state is restored by making as many."""
+"""A state is restored by making as many; this takes a minute."""
+_HALF_WAY: Final = -1
+"""The count while a step is made, and after one that was broken off: never that of a state."""
 
 
 class TorchSchedule:
@@ -105,11 +107,21 @@ class TorchSchedule:
 
     def step(self) -> None:
         """Goes on to the rates of the next update."""
+        self._step()
+        self._check()
+
+    def _step(self) -> None:
+        done, self._num_steps = self._num_steps, _HALF_WAY  # whatever is raised below
         self.optimizer.step()  # moves nothing; schedulers warn where no step came before theirs
         for scheduler in self._schedulers:
-            scheduler.step()
-        self._num_steps += 1
-        self._check()
+            try:
+                scheduler.step()
+            except ValueError as error:
+                raise ConfigError(
+                    f"{_USER}: {type(scheduler).__name__} makes no step after the {done} that were "
+                    f"made: {error} Let it last for as many updates as the run makes."
+                ) from error
+        self._num_steps = done + 1
 
     def get_state(self) -> State:
         """How many steps were made."""
@@ -120,10 +132,23 @@ class TorchSchedule:
         check_shape(state, fields({"num_steps": integer(0, maximum=_MOST_STEPS)}))
 
     def set_state(self, state: State) -> None:
-        """Makes as many steps as `get_state` said, from the beginning."""
+        """Makes as many steps as `get_state` said, from the beginning.
+
+        Raises:
+            CheckpointMismatchError: the schedulers make fewer; they stand where they stood.
+        """
         self.check_state(state)
-        if state["num_steps"] == self._num_steps:
+        before = self._num_steps
+        if state["num_steps"] == before:
             return
+        try:
+            self._go_to(state["num_steps"])
+        except ConfigError as error:
+            self._go_to(max(before, 0))
+            raise CheckpointMismatchError(f"{error} The state is of other schedulers.") from error
+
+    def _go_to(self, num_steps: int) -> None:
         self._begin()
-        for _ in range(state["num_steps"]):
-            self.step()
+        for _ in range(num_steps):
+            self._step()
+        self._check()
