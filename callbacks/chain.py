@@ -28,7 +28,6 @@ from callbacks.events import EVENTS, unknown_event_text
 from callbacks.spec import (
     CallbackSpec,
     Listener,
-    dotted_name,
     is_inherited,
     listener_for,
     name_of,
@@ -38,6 +37,7 @@ from callbacks.spec import (
 from checkpoints import check_shape
 from trainer_toolkit.arguments import require_keys
 from trainer_toolkit.checks import TEXT, anything, fields, list_of
+from trainer_toolkit.class_names import full_name
 
 # ---- state matching
 #
@@ -410,7 +410,7 @@ class CallbackChain:
         """
         return {
             "objects": [
-                {"class": dotted_name(type(instance)), "state": self._state_of(instance)}
+                {"class": full_name(type(instance)), "state": self._state_of(instance)}
                 for instance in self.objects
             ]
         }
@@ -432,7 +432,7 @@ class CallbackChain:
             CallbackError: The `set_state` of a callback raised.
         """
         require_keys("CallbackChain.set_state()", "state", state, ("objects",))
-        matches = matched_states(state["objects"], [dotted_name(type(o)) for o in self.objects])
+        matches = matched_states(state["objects"], [full_name(type(o)) for o in self.objects])
         for index, saved in matches.pairs.items():
             instance = self.objects[index]
             try:

@@ -27,6 +27,7 @@ from callbacks.callback import RLlibCallback
 from callbacks.errors import CallbackConfigError, CallbackError
 from callbacks.events import EVENTS, Derivation, Event, signature_text, unknown_event_text
 from trainer_toolkit.arguments import argument_error
+from trainer_toolkit.class_names import without_locals
 from trainer_toolkit.nearest_names import nearest
 
 # ---- signatures
@@ -200,7 +201,7 @@ def _adding(
 def name_of(thing: Any) -> str:
     """A short name of a class, function, lambda, partial, bound method or callable object."""
     if isinstance(thing, type):
-        return _without_locals(thing.__qualname__)
+        return without_locals(thing.__qualname__)
     if isinstance(thing, functools.partial):
         return f"partial({name_of(thing.func)})"
     if isinstance(thing, types.MethodType):
@@ -208,13 +209,8 @@ def name_of(thing: Any) -> str:
     if isinstance(thing, types.FunctionType):
         return _name_of_function(thing)
     if isinstance(thing, types.BuiltinFunctionType):
-        return _without_locals(thing.__qualname__)
+        return without_locals(thing.__qualname__)
     return f"{name_of(type(thing))} object"
-
-
-def dotted_name(cls: type) -> str:
-    """Module and qualified name of a class: the key under which its state is saved."""
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def with_article(noun: str) -> str:
@@ -231,12 +227,7 @@ def _name_of_function(function: types.FunctionType) -> str:
     code = function.__code__
     if function.__name__ == "<lambda>":
         return f"<lambda at {PurePath(code.co_filename).name}:{code.co_firstlineno}>"
-    return _without_locals(function.__qualname__)
-
-
-def _without_locals(qualified_name: str) -> str:
-    """`make.<locals>.Callback` is `Callback` to the person who wrote it."""
-    return qualified_name.rpartition("<locals>.")[2]
+    return without_locals(function.__qualname__)
 
 
 # ---- problems

@@ -6,9 +6,14 @@ A class that was defined inside a function loses the function's name on its way 
 from __future__ import annotations
 
 
+def without_locals(qualified_name: str) -> str:
+    """`make.<locals>.Callback` is `Callback` to the person who wrote it."""
+    return qualified_name.rpartition("<locals>.")[2]
+
+
 def class_name(cls: type) -> str:
     """The name of a class within its module, without the function that it was defined in."""
-    return cls.__qualname__.rpartition("<locals>.")[2]
+    return without_locals(cls.__qualname__)
 
 
 def full_name(cls: type) -> str:

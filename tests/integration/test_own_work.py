@@ -173,6 +173,32 @@ def test_a_network_defined_in_a_function_acts_and_learns_in_another_process(
     assert answers == [action if is_own_user else "True", action]
 
 
+COUNTS = """
+import sys
+from trainer import Algorithm
+
+with Algorithm.from_checkpoint(sys.argv[1]) as algo:
+    print(algo.callbacks.objects[0].num_iterations)
+"""
+
+
+@pytest.mark.process
+def test_a_callback_defined_in_a_function_keeps_its_state_in_another_process(tmp_path):
+    class Counts(RLlibCallback):
+        def __init__(self):
+            self.num_iterations = 0
+
+        def on_train_result(self, **kwargs):
+            self.num_iterations += 1
+
+    made = PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=0).callbacks(Counts)
+    made.training(train_batch_size=32, minibatch_size=32, num_epochs=1)
+    with made.build_algo() as algo:
+        algo.train()
+        path = algo.save_to_path(tmp_path / "checkpoint")
+    assert run_script(COUNTS, path).stdout.split() == ["1"]
+
+
 # ---- experiments, crash files, configs
 
 

@@ -311,6 +311,6 @@ def test_a_state_method_that_raises_or_exits_is_named(error):
     chain, name = CallbackChain(CallbackSpec(Broken), where="env runner 1"), error.__name__
     with pytest.raises(CallbackError, match=rf"`Broken\.get_state` raised {name}.*env runner 1"):
         chain.get_state()
-    state = {"objects": [{"class": f"{__name__}.{Broken.__qualname__}", "state": {}}]}
+    state = {"objects": [{"class": f"{__name__}.Broken", "state": {}}]}
     with pytest.raises(CallbackError, match=rf"`Broken\.set_state` raised {name}"):
         chain.set_state(state)
