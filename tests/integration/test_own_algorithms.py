@@ -256,20 +256,22 @@ def test_a_name_of_another_library_is_no_setting_that_init_makes(name):
         Wrong()
 
 
-class PlainConfig(PPOConfig):
-    """A config of its own: an algorithm is what its config builds."""
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_a_learner_that_training_names_is_enough_for_an_algorithm(is_dict, monkeypatch):
+    monkeypatch.setattr(building, "_ALGORITHMS", {**building._ALGORITHMS})
 
+    class PlainConfig(PPOConfig):
+        """A config of its own: an algorithm is what its config builds."""
 
-class LearnsAsNamed(OnPolicyAlgorithm):
-    config_class = PlainConfig
+    class LearnsAsNamed(OnPolicyAlgorithm):
+        config_class = PlainConfig
 
-
-def test_a_learner_that_training_names_is_enough_for_an_algorithm():
     made = PlainConfig().environment(CountdownEnv).env_runners(num_env_runners=0)
     made.training(train_batch_size=20, minibatch_size=20)
     with pytest.raises(ConfigError, match=r"make_learner is missing.*`learner_class`"):
         LearnsAsNamed(made)
-    with LearnsAsNamed(made.training(learner_class=Reinforce)) as algo:
+    made.training(learner_class=Reinforce)
+    with LearnsAsNamed(made.to_dict() if is_dict else made) as algo:
         algo.train()
         assert type(algo.learner) is Reinforce
 

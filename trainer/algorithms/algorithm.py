@@ -220,10 +220,13 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
             f"{kind!r} object has no attribute {name!r}.{hint_for(name)}", name=name, obj=self
         )
 
-    def __new__(cls: type[_Self], *_: Any, **__: Any) -> _Self:
+    def __new__(cls: type[_Self], config: Any = None, *_: Any, **settings: Any) -> _Self:
         """An algorithm, unless its class is not complete."""
         cls._settle_config_class()
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        is_own = cls.make_learner is not Algorithm.make_learner
+        if not is_own and not _names_learner(cls, config, settings):
+            missing = ["make_learner", *missing]
         if missing:
             raise ConfigError(_incomplete(cls, missing))
         return super().__new__(cls)
@@ -1690,6 +1693,16 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
             if error is None:
                 raise
             _LOGGER.error("%s", failed)  # what ends the block is the more important
+
+
+def _names_learner(cls: type[Algorithm], config: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether what an algorithm is made from says how it learns."""
+    if not isinstance(config, AlgorithmConfig):
+        given = {**config, **settings} if isinstance(config, Mapping) else settings
+        if given.get("learner_class") is not None:
+            return True
+        config = cls.get_default_config()
+    return config.chosen_learner_class is not None
 
 
 def _incomplete(cls: type[Algorithm], missing: Sequence[str]) -> str:
