@@ -37,9 +37,10 @@ from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.env_tasks import EnvTasks
 from trainer.runner_group.plays import TicketPlay
-from trainer.runner_group.records import RunnerRecords, SlotStates, group_state
+from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.runners import CLOSING_S, OnRecreated, Runners
 from trainer.runner_group.sampling import GroupSample, Sampler
+from trainer.runner_group.slot_states import SlotStates, group_state
 from trainer.runner_group.user_calls import OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy

@@ -27,8 +27,9 @@ from trainer.episodes import SingleAgentEpisode
 from trainer.metrics import EpisodeRecord
 from trainer.runner_group.crash_files import CrashFiles
 from trainer.runner_group.pending import Ask, Pending, answers
-from trainer.runner_group.records import RunnerRecord, RunnerRecords, SlotStates
+from trainer.runner_group.records import RunnerRecord, RunnerRecords
 from trainer.runner_group.runners import Runners
+from trainer.runner_group.slot_states import SlotStates
 from trainer_toolkit.undo import Undo
 
 _LOGGER = logging.getLogger(__name__)
