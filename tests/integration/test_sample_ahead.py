@@ -377,7 +377,7 @@ def test_without_the_weights_that_act_a_run_goes_on_differently():
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        acting = algo.get_state()["sample_ahead"]["acting"]["weights"]["modules"]
+        acting = algo.get_state()["sample_ahead"]["acting"][0]["weights"]["modules"]
         assert acting["default_policy"]["version"] == 1
         trained(algo, 1)
         expected = learnt(algo)
@@ -406,7 +406,7 @@ def test_what_acts_ahead_must_be_of_the_one_module(part, ids):
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        acting = state["sample_ahead"]["acting"]
+        acting = state["sample_ahead"]["acting"][0]
         place = acting["weights"] if part == "modules" else acting
         place[part] = dict.fromkeys(ids, place[part]["default_policy"])
         before = learnt(algo)

@@ -5,6 +5,7 @@ It is enough to make any runner again at any moment, exactly as it was.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,13 +31,27 @@ from trainer_toolkit.undo import Undo
 _LOGGER = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Stand:
+    """Where the slots and callbacks of a runner stand between two requests.
+
+    Attributes:
+        positions, callbacks, known_modules, is_continued: see `RunnerRecord`.
+    """
+
+    positions: tuple[SlotPosition, ...]
+    callbacks: State | None
+    known_modules: frozenset[ModuleId] | None
+    is_continued: bool
+
+
 @dataclass
 class RunnerRecord:
     """What the main process knows of one env runner, and the committed values it starts from.
 
     Attributes:
         spec: what the runner is made from.
-        positions: where its slots stand, as of the last answer that was committed.
+        positions: where its slots stand, as of its last answer.
         callbacks: state of its callback objects as of then; None before the first answer or if they
             have none.
         sent: what the live runner was told last of how to act; None if nothing was.
@@ -63,6 +78,8 @@ class RunnerRecord:
         logged_env_states: names of the envs of which it was said that their state is not used;
             shared by all records of a group.
         silent_wrappers: see `RunnerReport`.
+        before_ahead: where it stood before each sample that it was asked for ahead and that is not
+            taken yet, oldest first.
     """
 
     spec: EnvRunnerSpec
@@ -89,6 +106,7 @@ class RunnerRecord:
     unsent_tasks: dict[int, Any] = field(default_factory=dict)
     logged_env_states: set[str] = field(default_factory=set)
     silent_wrappers: tuple[str, ...] = ()
+    before_ahead: list[Stand] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.positions:
@@ -100,6 +118,16 @@ class RunnerRecord:
         return (
             f"{'evaluation ' if self.spec.in_evaluation else ''}env runner {self.spec.worker_index}"
         )
+
+    @property
+    def stand(self) -> Stand:
+        """Where it stands, as of its last answer: what it is made from if its process dies."""
+        return Stand(self.positions, self.callbacks, self.known_modules, self.is_continued)
+
+    @property
+    def taken(self) -> Stand:
+        """Where it stood after the last sample that was taken: what a checkpoint holds."""
+        return self.before_ahead[0] if self.before_ahead else self.stand
 
     @property
     def has_running_episodes(self) -> bool:
@@ -321,18 +349,21 @@ class RunnerRecord:
         )
 
     def mark(self) -> Undo:
-        """What puts its slots and callbacks back to where they stand now."""
-        positions, callbacks = self.positions, self.callbacks
-        known_modules, is_continued = self.known_modules, self.is_continued
+        """What puts its slots and callbacks back to where they stand now, but for samples ahead."""
+        return functools.partial(self._go_back_to, self.taken)
 
-        def undo() -> None:
-            if self.positions is positions and self.callbacks is callbacks:
-                return
-            self.go_to(positions, callbacks, is_continued=is_continued)
-            if known_modules is not None:  # else it was made since then, and knows those of now
-                self.known_modules = known_modules
+    def drop_ahead(self) -> None:
+        """Goes back to before the samples that it was asked for ahead."""
+        taken = self.taken
+        self.before_ahead.clear()
+        self._go_back_to(taken)
 
-        return undo
+    def _go_back_to(self, stand: Stand) -> None:
+        if self.positions is stand.positions and self.callbacks is stand.callbacks:
+            return
+        self.go_to(stand.positions, stand.callbacks, is_continued=stand.is_continued)
+        if stand.known_modules is not None:  # else it was made since then, and knows those of now
+            self.known_modules = stand.known_modules
 
     def go_to(
         self,
@@ -448,8 +479,8 @@ class RunnerRecords:
         return sum(record.spec.num_envs for record in self)
 
     def positions(self) -> list[SlotPosition]:
-        """Where all slots stand, in their order."""
-        return [position for record in self for position in record.positions]
+        """Where all slots stood after the last sample that was taken, in their order."""
+        return [position for record in self for position in record.taken.positions]
 
     def healthy(self) -> list[int]:
         """Numbers of the runners that can be asked."""

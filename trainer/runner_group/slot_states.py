@@ -289,7 +289,7 @@ class SlotStates:
         return {
             "slots": [to_plain(_in_one_chunk(position)) for position in records.positions()],
             "callbacks": self.get_callback_states(),
-            "is_continued": any(record.is_continued for record in records),
+            "is_continued": any(record.taken.is_continued for record in records),
             **({"lost": lost} if any(lost) else {}),
             **self.known_modules(),
         }
@@ -310,9 +310,8 @@ class SlotStates:
 
     def known_modules(self) -> State:
         """The modules that callbacks were told of, where they have changed in the run."""
-        known = [
-            record.known_modules for record in self._records if record.known_modules is not None
-        ]
+        stands = [record.taken for record in self._records]
+        known = [one.known_modules for one in stands if one.known_modules is not None]
         has_changed = self._records.table.version or self._keeps_known_modules
         if not has_changed or not known:
             return {}
@@ -339,7 +338,8 @@ class SlotStates:
     def get_callback_states(self) -> State:
         """The state of every runner's callbacks, by the runner's number; 1 for a local one."""
         states = {
-            str(max(1, index)): record.callbacks for index, record in self._records.by_index.items()
+            str(max(1, index)): record.taken.callbacks
+            for index, record in self._records.by_index.items()
         }
         return {index: state for index, state in states.items() if state is not None}
 
