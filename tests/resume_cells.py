@@ -17,7 +17,7 @@ from typing import Any
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
-from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import Algorithm, APPOConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
 
 NUM_SLOTS = 4
@@ -88,6 +88,11 @@ def _ppo():
     )
 
 
+def _appo():
+    made = APPOConfig().training(sample_ahead=3, train_batch_size=61, minibatch_size=32)
+    return made.training(num_epochs=2, lr=[[0, 1e-2], [2000, 1e-4]])
+
+
 def _pg():
     made = PGConfig().training(train_batch_size=61, lr=[[0, 1e-2], [2000, 1e-4]])
     return made.env_runners(batch_mode="truncate_episodes")
@@ -110,7 +115,7 @@ def _sac():
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
-ALGORITHMS = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+ALGORITHMS = {"PPO": _ppo, "APPO": _appo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
 
 
 @dataclass(frozen=True)

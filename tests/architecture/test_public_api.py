@@ -38,6 +38,7 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
+        APPO APPOConfig APPOLearner IMPALA IMPALAConfig
         DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC ActionChoice AgentIndicator
         AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError

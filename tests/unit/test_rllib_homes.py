@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
 
 OURS = frozenset(
     {
-        *("ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
+        *("APPOLearner", "ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
         *("BestCheckpoint", "CSVLogger", "CallbackError", "CheckpointError", "CommonReward"),
         *("ConfigError", "DebuggerError", "EarlyStopping", "EnvContractError", "EnvCreationError"),
         *("EpisodeError", "EpisodeIndexError", "EpisodeRecorder", "EvaluationError"),
