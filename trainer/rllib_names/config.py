@@ -351,7 +351,6 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "learner_queue_size": UnusedSetting(3, _LAG),
         "learner_queue_timeout": UnusedSetting(300, _LAG),
         "num_gpu_loader_threads": UnusedSetting(8, _LAG),
-        "num_multi_gpu_tower_stacks": UnusedSetting(1, _LAG),
         "minibatch_buffer_size": UnusedSetting(1, _LAG),
         "replay_proportion": UnusedSetting(0.0, _LAG),
         "replay_buffer_num_slots": UnusedSetting(100, _LAG),
