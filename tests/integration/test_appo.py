@@ -1,11 +1,17 @@
 """APPO and IMPALA: PPO's update from samples that are some updates old."""
 
+import contextlib
+import functools
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
-from tests.small_runs import small_ppo
-from trainer import APPOConfig, ConfigError, IMPALAConfig, PPOConfig
+from tests.small_runs import known, small_ppo, trained
+from trainer import Algorithm, APPOConfig, ConfigError, IMPALAConfig, PPOConfig
 from trainer.algorithms.appo.appo import BEHAVIOUR_LOGP
 from trainer.episodes.episode_columns import ACTION_LOGP, ADVANTAGES, VF_PREDS
 
@@ -120,3 +126,69 @@ def test_it_learns_from_old_samples(seed):
         while algo.counters.num_env_steps_sampled < 100_000:
             returns.append(algo.train()["env_runners"]["episode_return_mean"])
     assert max(returns) > 450.0
+
+
+# ---- exactness
+
+
+def exact(num_env_runners, *, num_slots=8):
+    """Eight sub-envs on so many runners."""
+    config = APPOConfig().environment("CartPole-v1").debugging(seed=5)
+    config.env_runners(
+        num_env_runners=num_env_runners,
+        num_envs_per_env_runner=num_slots // max(1, num_env_runners),
+        observation_filter="MeanStdFilter",
+    )
+    config.rl_module(model_config={"fcnet_hiddens": [16]})
+    return config.training(
+        sample_ahead=3, train_batch_size=90, minibatch_size=30, num_epochs=2, lr=1e-2
+    )
+
+
+@functools.cache
+def undisturbed(num_iterations):
+    with exact(0).build_algo() as algo:
+        return trained(algo, num_iterations), known(algo)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "num_env_runners", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
+)
+def test_the_number_of_runners_changes_no_bytes(num_env_runners):
+    with exact(num_env_runners).build_algo() as algo:
+        assert (trained(algo, 8), known(algo)) == undisturbed(8)
+
+
+def kill_if_there(pid):
+    with contextlib.suppress(ProcessLookupError):  # killed before, and not made again yet
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("num_env_runners", "num_kills"), [(2, 4), pytest.param(4, 50, marks=pytest.mark.slow)]
+)
+def test_kills_at_any_time_change_no_bytes(num_env_runners, num_kills, tmp_path):
+    num_iterations = 2 * num_kills
+    rng = np.random.default_rng(num_kills)
+    results = []
+    with exact(num_env_runners).build_algo() as algo:
+        for number in range(num_iterations):
+            if number % 2:
+                pids = [*algo.env_runner_group.env_runner_pids().values()]
+                timer = threading.Timer(rng.random() * 0.02, kill_if_there, [rng.choice(pids)])
+                timer.start()
+            results += trained(algo, 1)
+            if number % 2:
+                timer.join()
+            if number == num_iterations // 2:
+                path = algo.save_to_path(tmp_path / "checkpoint")
+        assert (results, known(algo)) == undisturbed(num_iterations)
+        assert algo.env_runner_group.num_restarts > num_kills // 8  # others hit who was gone
+    with Algorithm.from_checkpoint(path, num_env_runners=0, num_envs_per_env_runner=8) as again:
+        left = trained(again, num_iterations // 2 - 1)
+        assert (left, known(again)) == (
+            results[num_iterations // 2 + 1 :],
+            undisturbed(num_iterations)[1],
+        )
