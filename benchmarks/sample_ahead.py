@@ -11,21 +11,24 @@ Uneven steps: 8 runners whose env waits 5 to 50 ms, log-normally distributed (me
 ideal is that every runner waits all the time, and what is measured is the waits of all runners per
 runner and second: of PPO, of PPO with `sample_ahead`, and of APPO with several lags.
 
-Learning: env steps to a mean return of 450 on CartPole-v1, with the settings of `learning`.
+Learning: env steps to a mean return of 450 on CartPole-v1, with the settings of `learning`; and of
+PPO and APPO with a lag of 2 on two envs, with the settings of `quality`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.figures import Figure, alternate, ratio, report
 from benchmarks.learning import ppo_speed_config, run
+from benchmarks.quality.ours import config_of
+from benchmarks.quality.tasks import BY_NAME
 from benchmarks.scale_out import STEP_S, SlowEnv, settings
 from trainer import Algorithm, AlgorithmConfig, APPOConfig, PPOConfig, RLlibCallback
 
@@ -202,8 +205,46 @@ def effect_on_learning() -> None:
     report("ratio", ratio(ahead, plain))
 
 
+LAG = 2
+SETTINGS: Final[Mapping[str, dict[str, Any]]] = {
+    "CartPole-v1": {},
+    "LunarLander-v3": {"train_batch_size": 4096, "minibatch_size": 128, "num_epochs": 6},
+}
+"""Besides those of the PPO tasks of `benchmarks.quality`: for LunarLander smaller batches."""
+
+
+def steps_to_learn(env: str, *, lag: int, seed: int) -> float:
+    """Env steps until the mean return is what counts as learnt; the budget if it never is."""
+    task = BY_NAME[f"PPO {env}"]
+    config = config_of(task)
+    if lag:
+        config = APPOConfig().update_from_dict(config.given_settings())
+        config.training(standardize_advantages="batch", sample_ahead=lag)
+    config.environment(env).training(**SETTINGS[env]).debugging(seed=seed)
+    with config.build_algo() as algo:
+        while algo.counters.num_env_steps_sampled < task.num_env_steps:
+            found = algo.train()["env_runners"].get("episode_return_mean", -np.inf)
+            if found >= task.wanted_return:
+                break
+        return algo.counters.num_env_steps_sampled
+
+
+def effect_of_lags(seeds: Iterable[int] = range(5)) -> None:
+    """Prints the steps that PPO and APPO take, with the same settings."""
+    for env in SETTINGS:
+        wanted = BY_NAME[f"PPO {env}"].wanted_return
+        steps = {
+            lag: Figure([steps_to_learn(env, lag=lag, seed=seed) for seed in seeds], "steps")
+            for lag in (0, LAG)
+        }
+        report(f"{env} to {wanted:g}: PPO", steps[0])
+        report(f"{env} to {wanted:g}: APPO, sample_ahead={LAG}", steps[LAG])
+        quotient = steps[LAG].median / steps[0].median
+        print(f"  ratio of medians {quotient:.2f}   target ≤ 1.3")
+
+
 def main(repeats: int = 5) -> None:
-    """Prints both.
+    """Prints all.
 
     Args:
         repeats: of each share.
@@ -214,3 +255,5 @@ def main(repeats: int = 5) -> None:
     uneven_shares()
     print()
     effect_on_learning()
+    print()
+    effect_of_lags()

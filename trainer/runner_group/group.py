@@ -282,10 +282,6 @@ class EnvRunnerGroup:
         if self._records.is_remote:
             self._sampler.begin(num_steps, policy=policy, by_agent=by_agent, **options)
 
-    def look_after_samples(self) -> None:
-        """Asks runners that have answered a sample ahead for the next one; does not wait."""
-        self._sampler.look_after()
-
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
 

@@ -1,12 +1,13 @@
 """Samples of a group's runners: one request to each, also ahead of when they are needed.
 
 Samples ahead are asked for while the main process learns. A runner that has answered one begins the
-next, and waits for no other runner. Nothing of them counts until it is taken: slots are put back
+next, and waits for no other runner: it is asked while the main process waits for a sample. (Looking
+after runners between gradient steps, too, gained nothing: 0.965 of the time in their envs, with
+updates of half a round.) Nothing of them counts until it is taken: slots are put back
 if the runners are asked for something else first. So whether there was time for them makes no
 difference but to the clock.
 
     begin()        asks for one more sample, behind those asked for so far
-    look_after()   takes answers that are there, asks those runners for their next sample
     sample()       waits for the first of them, if that is what is wanted
     finish()       drops all of them: runners are to be asked for something else
 """
@@ -252,13 +253,9 @@ class Sampler:
         self._ahead.append(_Ahead(self.asks_for(num_steps, **options), acting))
         self._ask_idle_runners()
 
-    def look_after(self) -> None:
-        """Takes answers that are there, and asks those runners for their next sample."""
-        if self._ahead:
-            self._advance(0.0)
-
-    def _advance(self, timeout_s: float) -> None:
-        for pending in self._runners.advance(timeout_s):
+    def _advance(self) -> None:
+        """Waits for an answer, takes it, and asks its runner for the next sample."""
+        for pending in self._runners.advance(math.inf):
             if pending.answer is not None:
                 self._take_answer(pending)
         self._ask_idle_runners()
@@ -295,7 +292,7 @@ class Sampler:
         for pending in ahead.pendings.values():
             pending.is_wanted = True
         while not all(map(ahead.is_over, self._records.healthy())):
-            self._advance(math.inf)
+            self._advance()
         self._ahead.popleft()
         for index in ahead.pendings:
             del self._records.by_index[index].before_ahead[0]
