@@ -20,9 +20,10 @@ from typing import Final
 from made_page import write_or_check
 
 from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
-from trainer.algorithms import off_policy_section
+from trainer.algorithms import off_policy_section, policy_and_critics_section
 from trainer.algorithms.dqn import training_section as of_dqn
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
+from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
 from trainer.algorithms.ppo import training_section as of_ppo
 from trainer.algorithms.sac import training_section as of_sac
 from trainer.config import Setting, sections
@@ -33,6 +34,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
     {
         sections: AlgorithmConfig,
         off_policy_section: OffPolicyConfig,
+        policy_and_critics_section: PolicyAndCriticsConfig,
         of_ppo: PPOConfig,
         of_dqn: DQNConfig,
         of_sac: SACConfig,

@@ -109,9 +109,10 @@ SHOWN = {
     "trainer/modules/q_module.py": Shown(
         "contract/test_modules unit/test_modules_q_module unit/test_modules_images"
     ),
-    "trainer/modules/sac_module.py": Shown(
+    "trainer/modules/policy_and_critics.py": Shown(
         "contract/test_modules unit/test_sac_module unit/test_sac_learner"
     ),
+    "trainer/modules/sac_module.py": Shown("unit/test_sac_module"),
     "trainer/modules/recurrent_module.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/memory.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/spaces.py": Shown("contract/test_modules unit/test_modules_action_masks"),
@@ -495,13 +496,9 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "trainer/modules/sac_module.py",
+        "trainer/modules/policy_and_critics.py",
         ('        return name.startswith("pi/")', "        return True"),
         ("        self._pi.backward(d_action_dist_inputs.T)", "        pass"),
-        (
-            "            self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)",
-            "            pass",
-        ),
         (
             "        self._obs_and_ones[:-1] = obs.T\n        return self._obs_and_ones",
             "        return self._obs_and_ones",
@@ -509,6 +506,13 @@ MUTANTS = [
         (
             "        parameters = Parameters(self._critic_shapes(), dtype=self.parameters.dtype)\n        return self._critics_over(parameters, parameters.zeros_like())",
             "        return self._critics_over(self.parameters, self.gradients)",
+        ),
+    ),
+    *_of(
+        "trainer/modules/sac_module.py",
+        (
+            "            self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)",
+            "            pass",
         ),
     ),
     *_of(

@@ -24,9 +24,9 @@ from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.feature_noise import LEAST_VARIANCE
 from trainer.modules.memory import state_form
 from trainer.modules.model_config import DefaultModelConfig, image_of
+from trainer.modules.policy_and_critics import PolicyAndCritics
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
-from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import INVALID, observation_size
 from trainer.modules.torch_module import TorchRLModule
 from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
@@ -119,9 +119,8 @@ def _image_of(module: RLModule) -> ImageSpec | None:
 
 def _activations(module: RLModule) -> dict[str, list[str]] | None:
     """The activations of every network; None for a class that is not ready-made."""
-    if type(module) is SACModule:
-        policy = SACModelConfig.from_setting(module.model_config).layers("policy", 1)
-        return {"pi": [layer.activation for layer in policy]}
+    if isinstance(module, PolicyAndCritics) and type(module).__module__.startswith("trainer."):
+        return {"pi": [layer.activation for layer in module.policy_layers]}
     if type(module) is QModule:
         config = QModelConfig.from_setting(module.model_config)
         hidden, head = _hidden_and_head(config)

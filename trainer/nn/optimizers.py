@@ -484,9 +484,12 @@ def follow(target: Array, source: Array, tau: float, *, scratch: Array) -> None:
     Args:
         target: θ⁻, changed.
         source: θ, of the same size and dtype.
-        tau: τ, in (0, 1).
+        tau: τ, in (0, 1].
         scratch: of the same size, overwritten.
     """
+    if tau == 1.0:
+        np.copyto(target, source)
+        return
     functions = kernels.functions_if(_steps_are_same)
     is_fit = target.shape == source.shape and kernels.are_plain(target, source)
     if functions is not None and is_fit:
