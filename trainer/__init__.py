@@ -59,6 +59,7 @@ from trainer.algorithms.policy_export import export_onnx, export_policy, export_
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
 from trainer.algorithms.sac import SAC, SACConfig, SACLearner
 from trainer.algorithms.sb3_policies import SB3Policy, load_sb3_policy
+from trainer.algorithms.td3 import DDPG, TD3, DDPGConfig, TD3Config, TD3Learner, TD3Module
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import (
@@ -162,6 +163,7 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
+    "DDPG",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
@@ -169,6 +171,7 @@ __all__ = [
     "PPO",
     "RE3",
     "SAC",
+    "TD3",
     "ActionChoice",
     "AgentIndicator",
     "AimLogger",
@@ -185,6 +188,7 @@ __all__ = [
     "ConnectorPipelineV2",
     "ConnectorV2",
     "Curiosity",
+    "DDPGConfig",
     "DQNConfig",
     "DQNLearner",
     "DebuggerError",
@@ -267,6 +271,9 @@ __all__ = [
     "StatefulEnv",
     "StatefulRLModule",
     "StochasticSampling",
+    "TD3Config",
+    "TD3Learner",
+    "TD3Module",
     "TaskError",
     "TaskLadder",
     "TaskSettableEnv",

@@ -29,7 +29,7 @@ from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
 from trainer.modules.spaces import INVALID, observation_size
 from trainer.modules.torch_module import TorchRLModule
-from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
+from trainer.nn import Categorical, Deterministic, DiagGaussian, SquashedGaussian
 from trainer.nn.convolution import ImageSpec
 from trainer.nn.recurrent import RECURRENT_LAYERS
 from trainer.types import Array
@@ -365,7 +365,8 @@ def graph_of_policy(
 
 
 def _check_actions(module: RLModule) -> None:
-    if type(module.action_distribution) not in (Categorical, DiagGaussian, SquashedGaussian):
+    known = (Categorical, DiagGaussian, SquashedGaussian, Deterministic)
+    if type(module.action_distribution) not in known:
         raise UnsupportedSpaceError(
             "A policy that is written down gives actions of Discrete spaces and of a Box of "
             f"floats; this env has {module.action_space}. Export the weights instead (an .npz "
@@ -610,7 +611,7 @@ def _code_of_action(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
 def _means(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
     """The most likely action of a Box of floats as the network gives it, [batch, A]."""
     means = graph.columns(inputs, 0, observation_size(module.action_space))
-    is_squashed = isinstance(module.action_distribution, SquashedGaussian)
+    is_squashed = isinstance(module.action_distribution, SquashedGaussian | Deterministic)
     return graph.add("Tanh", means) if is_squashed else means
 
 
