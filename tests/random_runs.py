@@ -59,8 +59,8 @@ class Env(NamedTuple):
 
 
 _ON_POLICY = ("PPO", "PG")
-_OFF_POLICY = ("DQN", "SAC")
-_FORCES = ("PPO", "PG", "SAC")
+_OFF_POLICY = ("DQN", "SAC", "TD3", "DDPG")
+_FORCES = ("PPO", "PG", "SAC", "TD3", "DDPG")
 _SHORT = {"min_length": 5, "max_length": 40}
 
 ENVS = {

@@ -17,7 +17,15 @@ from typing import Any
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
-from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import (
+    Algorithm,
+    DDPGConfig,
+    DQNConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
 from trainer.metrics import comparable
 
 NUM_SLOTS = 4
@@ -110,7 +118,24 @@ def _sac():
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
-ALGORITHMS = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+def _td3():
+    made = TD3Config().training(actor_lr=[[0, 1e-2], [2000, 1e-3]], critic_lr=1e-2, **_REPLAY)
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+def _ddpg():
+    made = DDPGConfig().training(actor_lr=1e-2, critic_lr=[[0, 1e-2], [2000, 1e-3]], **_REPLAY)
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+ALGORITHMS = {
+    "PPO": _ppo,
+    "PG": _pg,
+    "DQN": _dqn,
+    "SAC": _sac,
+    "TD3": _td3,
+    "DDPG": _ddpg,
+}
 
 
 @dataclass(frozen=True)
@@ -135,8 +160,8 @@ class Cell:
             ALGORITHMS[self.algorithm]()
             .environment(
                 ENVS[self.env],
-                # SAC and PG meet continuous actions in the walks, too.
-                env_config={"continuous": self.algorithm in {"SAC", "PG"}}
+                # These meet continuous actions in the walks, too.
+                env_config={"continuous": self.algorithm in {"SAC", "TD3", "DDPG", "PG"}}
                 if isinstance(ENVS[self.env], type)
                 else {},
             )
@@ -197,6 +222,14 @@ FEATURES = {
         Cell("SAC", "own np_random", 0),
         {"target_network_update_freq": 170},
         num_iterations=3,  # then rows are owed
+    ),
+    "TD3": Run(
+        Cell("TD3", "own np_random", 0),
+        {"target_network_update_freq": 170, "policy_delay": 3},
+        num_iterations=3,
+    ),
+    "DDPG": Run(
+        Cell("DDPG", "own np_random", 0), {"target_network_update_freq": 170}, num_iterations=3
     ),
     "ParameterNoise": Run(
         Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}

@@ -646,7 +646,6 @@ TASKS: Final = (
         is_continuous=True,
         learning_starts=10_000,
         noise_std=0.1,
-        learning_rate=3e-4,
     ),
 )
 """Every task."""
