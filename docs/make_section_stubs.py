@@ -19,13 +19,14 @@ from typing import Final
 
 from made_page import write_or_check
 
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from trainer.algorithms import off_policy_section, policy_and_critics_section
 from trainer.algorithms.dqn import training_section as of_dqn
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
 from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
 from trainer.algorithms.ppo import training_section as of_ppo
 from trainer.algorithms.sac import training_section as of_sac
+from trainer.algorithms.td3 import training_section as of_td3
 from trainer.config import Setting, sections
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import SectionMethod
@@ -38,6 +39,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
         of_ppo: PPOConfig,
         of_dqn: DQNConfig,
         of_sac: SACConfig,
+        of_td3: TD3Config,
     }
 )
 """The files that declare settings, each with the config whose methods show all of them."""

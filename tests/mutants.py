@@ -230,6 +230,7 @@ SHOWN = {
     "trainer/nn/product.py": Shown("unit/test_nn_distributions"),
     "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
     "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
+    "trainer/algorithms/td3/td3.py": Shown("unit/test_td3_learner"),
     "trainer/tune/controller.py": Shown("unit/test_tune_controller unit/test_tune_searchers"),
     "trainer/tune/comparison.py": Shown("unit/test_tune_controller"),
     "trainer/tune/journal_entries.py": Shown("unit/test_tune_controller"),
@@ -794,6 +795,27 @@ MUTANTS = [
         (
             "self._report(self._clock() - self._starts.stack.pop())",
             "self._report(self._clock() - self._starts.stack[-1])",
+        ),
+    ),
+    *_of(
+        "trainer/algorithms/td3/td3.py",
+        ("np.minimum(np.maximum(noise, -clip), clip)", "noise"),
+        ("    return np.minimum(np.maximum(noisy, -1.0), 1.0)", "    return noisy"),
+        ("        if not settings.smooth_target_policy:", "        if False:"),
+        ("smallest_of(target.critics.values(ahead))", "target.critics.values(ahead)[0]"),
+        (
+            "self.target.module.target_output({OBS: next_obs}",
+            "self.module.target_output({OBS: next_obs}",
+        ),
+        (
+            "        if (self.num_updates + 1) % self.settings.policy_delay == 0:",
+            "        if True:",
+        ),
+        ("        if self.num_updates % self.settings.policy_delay == 0:", "        if True:"),
+        ("d_actions * (1.0 - actions * actions)", "d_actions"),
+        (
+            "first = module.critics.passes(batch.obs, actions)[:1]",
+            "first = module.critics.passes(batch.obs, actions)[-1:]",
         ),
     ),
     *_of(

@@ -59,7 +59,7 @@ from trainer.algorithms.policy_export import export_onnx, export_policy, export_
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
 from trainer.algorithms.sac import SAC, SACConfig, SACLearner
 from trainer.algorithms.sb3_policies import SB3Policy, load_sb3_policy
-from trainer.algorithms.td3 import DDPG, TD3, DDPGConfig, TD3Config, TD3Learner, TD3Module
+from trainer.algorithms.td3 import DDPG, TD3, DDPGConfig, TD3Config, TD3Learner
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import (
@@ -273,7 +273,6 @@ __all__ = [
     "StochasticSampling",
     "TD3Config",
     "TD3Learner",
-    "TD3Module",
     "TaskError",
     "TaskLadder",
     "TaskSettableEnv",

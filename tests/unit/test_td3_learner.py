@@ -16,11 +16,10 @@ from trainer import (
     RLModuleSpec,
     TD3Config,
     TD3Learner,
-    TD3Module,
     UnknownSettingError,
     UnsupportedSpaceError,
 )
-from trainer.algorithms.td3.td3 import TD3Settings, smoothed
+from trainer.algorithms.td3.td3 import TD3Module, TD3Settings, smoothed
 from trainer.config.algorithm_config import module_specs
 from trainer.episodes import SingleAgentEpisode
 from trainer.modules import QModule, SACModule
