@@ -135,7 +135,7 @@ FEATURES = {
         ),
     ),
     "noise": Feature(
-        ("SAC", "PG"),
+        ("SAC", "TD3", "DDPG", "PG"),
         (
             _exploring("OrnsteinUhlenbeckNoise", random_timesteps=30, scale_timesteps=200),
             _exploring("GaussianNoise", random_timesteps=30),

@@ -73,6 +73,9 @@ ENVS = {
 }
 BOX_ONLY = ("Pendulum",)
 """Envs that DQN cannot act in."""
+CHOICE_ONLY = ("CartPole", "Acrobot")
+"""Envs that TD3 and DDPG cannot act in."""
+_CANNOT = {"DQN": BOX_ONLY, "TD3": CHOICE_ONLY, "DDPG": CHOICE_ONLY}
 
 _MODEL = {"fcnet_hiddens": [8]}
 _REPLAY = {
@@ -305,5 +308,5 @@ def all_cells(envs=tuple(ENVS)):
         for algorithm in ALGORITHMS
         for env in envs
         for num_env_runners in (0, 1, 2)
-        if not (algorithm == "DQN" and env in BOX_ONLY)
+        if env not in _CANNOT.get(algorithm, ())
     ]

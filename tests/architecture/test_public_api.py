@@ -64,8 +64,8 @@ PUBLIC_NAMES = words_of(
         TrackerService TrackioLogger TrainedPolicy TrainerError UnknownModuleError
         UnknownOutputError UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger
         actors compute_advantages export_onnx export_policy export_torch
-        get_global_worker get_trainable_cls latest_checkpoint load_episode load_sb3_policy make_multi_agent
-        make_replay_buffer register_env uniforms_per_row
+        get_global_worker get_trainable_cls latest_checkpoint load_episode load_sb3_policy
+        make_multi_agent make_replay_buffer register_env uniforms_per_row
     """,
     }
 )
