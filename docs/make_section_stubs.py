@@ -22,8 +22,9 @@ from made_page import write_or_check
 
 import trainer
 from trainer import AlgorithmConfig
-from trainer.algorithms import off_policy_section
+from trainer.algorithms import off_policy_section, policy_and_critics_section
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
+from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
 from trainer.config import Setting, sections
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import SectionMethod
@@ -45,6 +46,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
     {
         sections: AlgorithmConfig,
         off_policy_section: OffPolicyConfig,
+        policy_and_critics_section: PolicyAndCriticsConfig,
         **sections_of_algorithms(),
     }
 )

@@ -141,7 +141,14 @@ _CURIOSITY = {
     "feature_net_config": {"fcnet_hiddens": [6]},
     "sub_exploration": {"type": "StochasticSampling"},
 }
-_ENVS = {"PPO": "CartPole", "DQN": "Acrobot", "SAC": "Pendulum", "PG": "own np_random"}
+_ENVS = {
+    "PPO": "CartPole",
+    "DQN": "Acrobot",
+    "SAC": "Pendulum",
+    "PG": "own np_random",
+    "TD3": "Pendulum",
+    "DDPG": "own np_random",
+}
 
 
 def plans():

@@ -109,9 +109,10 @@ SHOWN = {
     "trainer/modules/q_module.py": Shown(
         "contract/test_modules unit/test_modules_q_module unit/test_modules_images"
     ),
-    "trainer/modules/sac_module.py": Shown(
+    "trainer/modules/policy_and_critics.py": Shown(
         "contract/test_modules unit/test_sac_module unit/test_sac_learner"
     ),
+    "trainer/modules/sac_module.py": Shown("unit/test_sac_module"),
     "trainer/modules/recurrent_module.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/memory.py": Shown("contract/test_modules unit/test_modules_memory"),
     "trainer/modules/spaces.py": Shown("contract/test_modules unit/test_modules_action_masks"),
@@ -229,6 +230,7 @@ SHOWN = {
     "trainer/nn/product.py": Shown("unit/test_nn_distributions"),
     "trainer/metrics/logger.py": Shown("unit/test_metrics_logger unit/test_metrics_rllib_table"),
     "trainer/algorithms/dqn/dqn.py": Shown("unit/test_dqn_learner"),
+    "trainer/algorithms/td3/td3.py": Shown("unit/test_td3_learner"),
     "trainer/tune/controller.py": Shown("unit/test_tune_controller unit/test_tune_searchers"),
     "trainer/tune/comparison.py": Shown("unit/test_tune_controller"),
     "trainer/tune/journal_entries.py": Shown("unit/test_tune_controller"),
@@ -495,13 +497,9 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "trainer/modules/sac_module.py",
+        "trainer/modules/policy_and_critics.py",
         ('        return name.startswith("pi/")', "        return True"),
         ("        self._pi.backward(d_action_dist_inputs.T)", "        pass"),
-        (
-            "            self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)",
-            "            pass",
-        ),
         (
             "        self._obs_and_ones[:-1] = obs.T\n        return self._obs_and_ones",
             "        return self._obs_and_ones",
@@ -509,6 +507,13 @@ MUTANTS = [
         (
             "        parameters = Parameters(self._critic_shapes(), dtype=self.parameters.dtype)\n        return self._critics_over(parameters, parameters.zeros_like())",
             "        return self._critics_over(self.parameters, self.gradients)",
+        ),
+    ),
+    *_of(
+        "trainer/modules/sac_module.py",
+        (
+            "            self.parameters.views[LOG_ALPHA][:] = np.log(self._config.initial_alpha)",
+            "            pass",
         ),
     ),
     *_of(
@@ -790,6 +795,27 @@ MUTANTS = [
         (
             "self._report(self._clock() - self._starts.stack.pop())",
             "self._report(self._clock() - self._starts.stack[-1])",
+        ),
+    ),
+    *_of(
+        "trainer/algorithms/td3/td3.py",
+        ("np.minimum(np.maximum(noise, -clip), clip)", "noise"),
+        ("    return np.minimum(np.maximum(noisy, -1.0), 1.0)", "    return noisy"),
+        ("        if not settings.smooth_target_policy:", "        if False:"),
+        ("smallest_of(target.critics.values(ahead))", "target.critics.values(ahead)[0]"),
+        (
+            "self.target.module.target_output({OBS: next_obs}",
+            "self.module.target_output({OBS: next_obs}",
+        ),
+        (
+            "        if (self.num_updates + 1) % self.settings.policy_delay == 0:",
+            "        if True:",
+        ),
+        ("        if self.num_updates % self.settings.policy_delay == 0:", "        if True:"),
+        ("d_actions * (1.0 - actions * actions)", "d_actions"),
+        (
+            "first = module.critics.passes(batch.obs, actions)[:1]",
+            "first = module.critics.passes(batch.obs, actions)[-1:]",
         ),
     ),
     *_of(

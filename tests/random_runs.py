@@ -59,8 +59,8 @@ class Env(NamedTuple):
 
 
 _ON_POLICY = ("PPO", "APPO", "PG")
-_OFF_POLICY = ("DQN", "SAC")
-_FORCES = ("PPO", "APPO", "PG", "SAC")
+_OFF_POLICY = ("DQN", "SAC", "TD3", "DDPG")
+_FORCES = ("PPO", "APPO", "PG", "SAC", "TD3", "DDPG")
 _SHORT = {"min_length": 5, "max_length": 40}
 
 ENVS = {
@@ -135,7 +135,7 @@ FEATURES = {
         ),
     ),
     "noise": Feature(
-        ("SAC", "PG"),
+        ("SAC", "TD3", "DDPG", "PG"),
         (
             _exploring("OrnsteinUhlenbeckNoise", random_timesteps=30, scale_timesteps=200),
             _exploring("GaussianNoise", random_timesteps=30),

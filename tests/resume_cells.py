@@ -17,7 +17,16 @@ from typing import Any
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
-from trainer import Algorithm, APPOConfig, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import (
+    Algorithm,
+    APPOConfig,
+    DDPGConfig,
+    DQNConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
 from trainer.metrics import comparable
 
 NUM_SLOTS = 4
@@ -65,6 +74,9 @@ ENVS = {
 }
 BOX_ONLY = ("Pendulum",)
 """Envs that DQN cannot act in."""
+CHOICE_ONLY = ("CartPole", "Acrobot")
+"""Envs that TD3 and DDPG cannot act in."""
+_CANNOT = {"DQN": BOX_ONLY, "TD3": CHOICE_ONLY, "DDPG": CHOICE_ONLY}
 
 _MODEL = {"fcnet_hiddens": [8]}
 _REPLAY = {
@@ -115,7 +127,25 @@ def _sac():
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
-ALGORITHMS = {"PPO": _ppo, "APPO": _appo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+def _td3():
+    made = TD3Config().training(actor_lr=[[0, 1e-2], [2000, 1e-3]], critic_lr=1e-2, **_REPLAY)
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+def _ddpg():
+    made = DDPGConfig().training(actor_lr=1e-2, critic_lr=[[0, 1e-2], [2000, 1e-3]], **_REPLAY)
+    return made.reporting(min_sample_timesteps_per_iteration=50)
+
+
+ALGORITHMS = {
+    "PPO": _ppo,
+    "APPO": _appo,
+    "PG": _pg,
+    "DQN": _dqn,
+    "SAC": _sac,
+    "TD3": _td3,
+    "DDPG": _ddpg,
+}
 
 
 @dataclass(frozen=True)
@@ -140,8 +170,8 @@ class Cell:
             ALGORITHMS[self.algorithm]()
             .environment(
                 ENVS[self.env],
-                # SAC and PG meet continuous actions in the walks, too.
-                env_config={"continuous": self.algorithm in {"SAC", "PG"}}
+                # These meet continuous actions in the walks, too.
+                env_config={"continuous": self.algorithm in {"SAC", "TD3", "DDPG", "PG"}}
                 if isinstance(ENVS[self.env], type)
                 else {},
             )
@@ -202,6 +232,14 @@ FEATURES = {
         Cell("SAC", "own np_random", 0),
         {"target_network_update_freq": 170},
         num_iterations=3,  # then rows are owed
+    ),
+    "TD3": Run(
+        Cell("TD3", "own np_random", 0),
+        {"target_network_update_freq": 170, "policy_delay": 3},
+        num_iterations=3,
+    ),
+    "DDPG": Run(
+        Cell("DDPG", "own np_random", 0), {"target_network_update_freq": 170}, num_iterations=3
     ),
     "ParameterNoise": Run(
         Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}
@@ -277,5 +315,5 @@ def all_cells(envs=tuple(ENVS)):
         for algorithm in ALGORITHMS
         for env in envs
         for num_env_runners in (0, 1, 2)
-        if not (algorithm == "DQN" and env in BOX_ONLY)
+        if env not in _CANNOT.get(algorithm, ())
     ]

@@ -5,7 +5,7 @@ import signal
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DDPGConfig, DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
@@ -107,6 +107,8 @@ def with_every_component():
         "ppo": ppo.environment("CartPole-v1"),
         "dqn": DQNConfig().environment("CartPole-v1").update_from_dict(off_policy),
         "sac": SACConfig().environment("Pendulum-v1").update_from_dict(off_policy),
+        "td3": TD3Config().environment("Pendulum-v1").update_from_dict(off_policy),
+        "ddpg": DDPGConfig().environment("Pendulum-v1").update_from_dict(off_policy),
         "pg": PGConfig().environment("CartPole-v1").training(train_batch_size=32),
     }
     for config in configs.values():

@@ -60,6 +60,7 @@ from trainer.algorithms.policy_export import export_onnx, export_policy, export_
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
 from trainer.algorithms.sac import SAC, SACConfig, SACLearner
 from trainer.algorithms.sb3_policies import SB3Policy, load_sb3_policy
+from trainer.algorithms.td3 import DDPG, TD3, DDPGConfig, TD3Config, TD3Learner
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
 from trainer.connectors import (
@@ -164,6 +165,7 @@ from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
     "APPO",
+    "DDPG",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
@@ -172,6 +174,7 @@ __all__ = [
     "PPO",
     "RE3",
     "SAC",
+    "TD3",
     "APPOConfig",
     "APPOLearner",
     "ActionChoice",
@@ -190,6 +193,7 @@ __all__ = [
     "ConnectorPipelineV2",
     "ConnectorV2",
     "Curiosity",
+    "DDPGConfig",
     "DQNConfig",
     "DQNLearner",
     "DebuggerError",
@@ -273,6 +277,8 @@ __all__ = [
     "StatefulEnv",
     "StatefulRLModule",
     "StochasticSampling",
+    "TD3Config",
+    "TD3Learner",
     "TaskError",
     "TaskLadder",
     "TaskSettableEnv",

@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 
 from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, RecordedGame, Recorder
 from benchmarks.quality.tasks import Task
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
+from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from trainer.learners.learning_checks import findings
 
 _ITERATION = 1000
 """Env steps that a result is about, at least; it makes no difference to what is learnt."""
-_Config = TypeVar("_Config", DQNConfig, SACConfig)
+_Config = TypeVar("_Config", DQNConfig, SACConfig, TD3Config)
 
 
 def config_of(task: Task) -> AlgorithmConfig:
     """The config of a task, but its env and its seed."""
     if task.game is not None:
         return task.game()
-    make = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac}[task.algorithm]
+    make = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac, "TD3": _td3}[task.algorithm]
     return make(task, task.whole_settings)
 
 
@@ -108,6 +108,21 @@ def _sac(task: Task, s: dict[str, Any]) -> SACConfig:
         adam_epsilon=1e-8,
         td_error_loss_fn="mse",
     )
+
+
+def _td3(task: Task, s: dict[str, Any]) -> TD3Config:
+    lr = falling(s["learning_rate"], task.num_env_steps)
+    config = _with_replay(TD3Config(), s).training(
+        actor_lr=lr,
+        critic_lr=lr,
+        tau=s["tau"],
+        policy_delay=s["policy_delay"],
+        target_noise=s["target_policy_noise"],
+        target_noise_clip=s["target_noise_clip"],
+    )
+    noise = {**config.default_exploration_config(), "stddev": s["noise_std"]}
+    config.exploration(exploration_config=noise)
+    return config
 
 
 def _with_replay(config: _Config, s: dict[str, Any]) -> _Config:

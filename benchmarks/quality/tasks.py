@@ -87,6 +87,21 @@ DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
             "gradient_steps": 1,
             "net_arch": [256, 256],
         },
+        "TD3": {
+            "learning_rate": 1e-3,
+            "buffer_size": 1_000_000,
+            "learning_starts": 100,
+            "batch_size": 256,
+            "tau": 0.005,
+            "gamma": 0.99,
+            "train_freq": 1,
+            "gradient_steps": 1,
+            "policy_delay": 2,
+            "target_policy_noise": 0.2,
+            "target_noise_clip": 0.5,
+            "noise_std": 0.0,
+            "net_arch": [400, 300],
+        },
     }
 )
 """Stable-Baselines3's defaults, by algorithm; it has neither `double_q` nor `prioritized`."""
@@ -610,6 +625,27 @@ TASKS: Final = (
         needs="mujoco",
         is_continuous=True,
         learning_starts=10_000,
+    ),
+    _task(
+        "TD3",
+        "Pendulum-v1",
+        20_000,
+        -200.0,
+        is_continuous=True,
+        gamma=0.98,
+        buffer_size=200_000,
+        learning_starts=10_000,
+        noise_std=0.1,
+    ),
+    _task(
+        "TD3",
+        "Hopper-v5",
+        100_000,
+        1000.0,
+        needs="mujoco",
+        is_continuous=True,
+        learning_starts=10_000,
+        noise_std=0.1,
     ),
 )
 """Every task."""

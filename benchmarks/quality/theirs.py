@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+
 from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, Recorder
 from benchmarks.quality.tasks import Task
 
@@ -13,7 +15,7 @@ _OF_ENVS: Final = frozenset({"n_envs", "normalize"})
 _OF_NETWORKS: Final = frozenset(
     {"net_arch", "activation", "ortho_init", "log_std_init", "lstm_hidden_size", "conv_filters"}
 )
-_NOT_THERE: Final = frozenset({"double_q", "prioritized"})
+_NOT_THERE: Final = frozenset({"double_q", "prioritized", "noise_std"})
 _NO_ARGUMENTS: Final = _OF_ENVS | _OF_NETWORKS | _NOT_THERE
 _MAY_FALL: Final = frozenset({"learning_rate", "clip_range"})
 
@@ -55,6 +57,8 @@ def model_of(task: Task, env: Any, seed: int) -> Any:
         for name, value in settings.items()
         if name not in _NO_ARGUMENTS
     }
+    if "noise_std" in settings:
+        arguments["action_noise"] = _normal_noise(env, settings["noise_std"])
     make, policy = getattr(stable_baselines3, task.algorithm), "MlpPolicy"
     policy_kwargs: dict[str, Any] = {"net_arch": settings["net_arch"]}
     if task.algorithm == "PPO":
@@ -83,6 +87,14 @@ def model_of(task: Task, env: Any, seed: int) -> Any:
             "enable_critic_lstm": True,
         }
     return make(policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **arguments)
+
+
+def _normal_noise(env: Any, stddev: float) -> Any:
+    """What is added to actions in [-1, 1]."""
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    width = env.action_space.shape[0]
+    return NormalActionNoise(np.zeros(width), np.full(width, stddev))
 
 
 def _small_convolutions() -> type[Any]:

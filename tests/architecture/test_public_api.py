@@ -38,11 +38,11 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        APPO DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN IMPALA PG PPO RE3 SAC
+        APPO DDPG DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN IMPALA PG PPO RE3 SAC TD3
         APPOConfig APPOLearner ActionChoice AgentIndicator AimLogger
         Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
-        ConnectorPipelineV2 ConnectorV2 Curiosity DQNConfig DQNLearner DebuggerError
+        ConnectorPipelineV2 ConnectorV2 Curiosity DDPGConfig DQNConfig DQNLearner DebuggerError
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
         EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
@@ -60,13 +60,13 @@ PUBLIC_NAMES = words_of(
         RunnerFailedError RunnerLostError SACConfig SACLearner SB3Policy SampleBatch
         SerializationError SingleAgentEnvRunner SingleAgentEpisode
         SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
-        StatefulRLModule StochasticSampling TaskError TaskLadder TaskSettableEnv
-        TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger TrackerService
-        TrackioLogger TrainedPolicy TrainerError UnknownModuleError UnknownOutputError
-        UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger actors
-        compute_advantages export_onnx export_policy export_torch get_global_worker
-        get_trainable_cls latest_checkpoint load_episode load_sb3_policy make_multi_agent
-        make_replay_buffer register_env uniforms_per_row
+        StatefulRLModule StochasticSampling TD3Config TD3Learner TaskError TaskLadder
+        TaskSettableEnv TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger
+        TrackerService TrackioLogger TrainedPolicy TrainerError UnknownModuleError
+        UnknownOutputError UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger
+        actors compute_advantages export_onnx export_policy export_torch
+        get_global_worker get_trainable_cls latest_checkpoint load_episode load_sb3_policy
+        make_multi_agent make_replay_buffer register_env uniforms_per_row
     """,
     }
 )

@@ -25,7 +25,7 @@ _VARIANTS = {
     "PPO, evaluation to come": ("PPO, evaluation runner", {"evaluation_interval": 9}),
 }
 RUNS = (
-    *("PPO", "DQN", "SAC", "ParameterNoise", "RE3", "Curiosity"),
+    *("PPO", "DQN", "SAC", "TD3", "DDPG", "ParameterNoise", "RE3", "Curiosity"),
     *("PPO, memory", "DQN, normalised", SEVERAL_AGENTS, *_VARIANTS),
 )
 """All that states are made of, between them."""
@@ -77,12 +77,13 @@ def moved(value):
 LIKE = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity", "PPO, memory", *_VARIANTS), "PPO"),
     "DQN": "PPO",
-    "SAC": "DQN",
+    **dict.fromkeys(("SAC", "TD3"), "DQN"),
+    "DDPG": "TD3",
     "DQN, normalised": "DQN",
 }
 """Runs of the same classes as another one, but for what has other paths in their states."""
 
-OWN = {"DQN": ("learner", "counters"), "SAC": ("learner", "counters")}
+OWN = dict.fromkeys(("DQN", "SAC", "TD3"), ("learner", "counters"))
 """Components of other classes all the same."""
 
 
@@ -171,7 +172,7 @@ SHOWN_BY = {
 
 _SPECIAL = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity"), ("exploration",)),
-    **dict.fromkeys(("PG", "SAC"), ("learner", "counters")),
+    **dict.fromkeys(("PG", "SAC", "TD3", "DDPG"), ("learner", "counters")),
     "DQN": ("learner", "counters", "replay_buffer"),
 }
 """The components in which runs differ from PPO's, or from DQN's."""

@@ -89,11 +89,16 @@ class Case(NamedTuple):
     @property
     def has_critics(self):
         """Whether its gradients are those of two losses, so that one leaves some alone."""
-        return "SAC" in self.module_class
+        return "SAC" in self.module_class or "TD3" in self.module_class
 
     @property
     def gives_values_of_actions(self):
         return ":QModule" in self.module_class
+
+    @property
+    def gives_likelihoods(self):
+        """Not where outputs are values of actions, or a policy is a function."""
+        return not self.gives_values_of_actions and ":TD3Module" not in self.module_class
 
     def loaded(self):
         room, _, name = self.module_class.partition(":")
@@ -119,6 +124,7 @@ RECURRENT = "trainer.modules.recurrent_module:RecurrentModule"
 RECURRENT_POLICY = "trainer.modules.recurrent_module:RecurrentPolicyModule"
 Q = "trainer.modules.q_module:QModule"
 SAC = "trainer.modules.sac_module:SACModule"
+TD3 = "trainer.algorithms.td3.td3:TD3Module"
 RANDOM = "trainer.modules.random_module:RandomRLModule"
 OF_TORCH = "tests.torch_modules:"
 _UNIT = "tests.unit."
@@ -196,6 +202,8 @@ CASES = {
     "SAC": Case(SAC, _SMALL_SAC, BOX),
     "SAC, one critic": Case(SAC, {**_SMALL_SAC, "twin_q": False}, BOX),
     "SAC, discrete": Case(SAC, _SMALL_SAC),
+    "TD3": Case(TD3, _SMALL_SAC, BOX),
+    "DDPG": Case(TD3, {**_SMALL_SAC, "twin_q": False}, BOX),
     "LSTM": Case(RECURRENT, {**_LSTM, "vf_share_layers": False}),
     "LSTM, head": Case(
         RECURRENT, {**_LSTM, **_EMPTY, "head_fcnet_hiddens": [4], "head_fcnet_activation": "tanh"}
@@ -318,7 +326,7 @@ def test_acting_says_the_same_again_row_by_row_and_leaves_no_trace(case):
     assert (encode(module.get_state()), rows.tobytes()) == (known, given)
 
 
-@over(choose=lambda case: case.learns and not case.has_noise and not case.gives_values_of_actions)
+@over(choose=lambda case: case.learns and not case.has_noise and case.gives_likelihoods)
 def test_likelihoods_of_explored_actions_are_those_that_are_learnt_from(case):
     module, rows = case.build(), case.rows()
     distribution = module.action_distribution
@@ -453,7 +461,7 @@ def test_the_acting_part_acts_as_the_whole_and_learns_nothing(case):
         assert not any(name.startswith(("vf", "qf")) for name in actor.get_state())
     of_values = ("vf", "qf", "log_alpha", "encoder.critic_encoder")
     assert all(name.startswith(of_values) for name in left_out)
-    if any(name.startswith("vf") for name in left_out) and not case.gives_values_of_actions:
+    if any(name.startswith("vf") for name in left_out) and case.gives_likelihoods:
         for learn in (actor.forward_train, actor.compute_values):
             with pytest.raises(ModuleError, match=r"inference_only=True|no values"):
                 learn({"obs": rows})

@@ -168,6 +168,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none():
         "trainer/algorithms/pg/README.md",
         "trainer/algorithms/ppo/README.md",
         "trainer/algorithms/sac/README.md",
+        "trainer/algorithms/td3/README.md",
     }
 
 

@@ -51,6 +51,14 @@ def test_examples_are_short_and_named_in_the_readme():
         assert f"(examples/{name})" in readme
 
 
+def test_td3_swings_the_pendulum_up_and_its_file_acts_the_same(run):
+    *returns, alone, difference = run("td3_pendulum.py")
+    assert numbers_in(returns[0])[0] < -900  # at random
+    assert alone.startswith("without noise: return ")
+    assert numbers_in(alone)[0] > -400
+    assert numbers_in(difference)[0] < 1e-5
+
+
 def test_memory_solves_what_guessing_does_not(run):
     without, learnt, alone = run("memory.py", "--iterations", "9")
     assert without.startswith("without memory: return ")

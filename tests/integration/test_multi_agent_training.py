@@ -15,6 +15,7 @@ from trainer import (
     PPOConfig,
     RLModuleSpec,
     SACConfig,
+    TD3Config,
 )
 from trainer.errors import ConfigError, EnvContractError, ModuleError
 from trainer.modules import PolicySpec, RLModule
@@ -239,9 +240,10 @@ def test_callbacks_see_the_episode_of_all_agents(tmp_path):
     assert len(arrays["a/rewards"]) == len(arrays["a/observations"]) - 1
 
 
-def test_sac_learns_from_a_buffer_per_module(tmp_path):
+@pytest.mark.parametrize("make", [SACConfig, TD3Config])
+def test_algorithms_with_critics_learn_from_a_buffer_per_module(make, tmp_path):
     def config():
-        made = SACConfig().environment(MultiAgentPendulum, env_config={"num_agents": 2})
+        made = make().environment(MultiAgentPendulum, env_config={"num_agents": 2})
         made.multi_agent(policies=["p", "q"], policy_mapping_fn={0: "p", 1: "q"})
         made.training(train_batch_size=16, num_steps_sampled_before_learning_starts=20)
         made.rl_module(model_config={"fcnet_hiddens": [8]})

@@ -21,6 +21,8 @@ from trainer import (
     PPOLearner,
     SACConfig,
     SACLearner,
+    TD3Config,
+    TD3Learner,
 )
 from trainer.learners import EpisodeLearner, Learner, ReplayLearner
 from trainer.testing.envs import CountdownEnv
@@ -86,11 +88,18 @@ def small_of(algorithm):
         "PG": lambda: PGConfig().environment(CountdownEnv).training(train_batch_size=40),
         "DQN": lambda: DQNConfig().environment(CountdownEnv).training(**replay),
         "SAC": lambda: SACConfig().environment("Pendulum-v1").training(**replay),
+        "TD3": lambda: TD3Config().environment("Pendulum-v1").training(**replay),
     }[algorithm]()
     return made.env_runners(num_env_runners=0).reporting(min_sample_timesteps_per_iteration=50)
 
 
-LEARNERS = {"PPO": PPOLearner, "PG": PGLearner, "DQN": DQNLearner, "SAC": SACLearner}
+LEARNERS = {
+    "PPO": PPOLearner,
+    "PG": PGLearner,
+    "DQN": DQNLearner,
+    "SAC": SACLearner,
+    "TD3": TD3Learner,
+}
 
 
 # ---- losses
@@ -356,7 +365,7 @@ def test_events_stand_around_every_update():
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["DQN", "SAC"])
+@pytest.mark.parametrize("algorithm", ["DQN", "SAC", "TD3"])
 def test_events_stand_around_every_update_from_replay(algorithm):
     class Counting(LEARNERS[algorithm]):
         def __init__(self, **arguments):
@@ -407,6 +416,7 @@ def test_killed_and_spread_runs_give_the_same_bytes(tmp_path):
         (PGLearner, "compute_loss_for_module"),
         (DQNLearner, "compute_loss"),
         (SACLearner, "compute_loss_for_module"),
+        (TD3Learner, "compute_loss_for_module"),
         (DQNLearner, "postprocess_gradients_for_module"),
     ],
 )

@@ -34,6 +34,7 @@ from trainer import (  # noqa: E402
     PPOConfig,
     RLModuleSpec,
     SACConfig,
+    TD3Config,
     TorchRLModule,
     TrainedPolicy,
     export_onnx,
@@ -108,6 +109,7 @@ NORMALISED = {"observation_filter": "MeanStdFilter"}
 PREVIOUS = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
 NETWORKS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "MLP": (SACConfig, "Pendulum-v1", {"model": LAYERS, **NORMALISED}),
+    "TD3": (TD3Config, "Pendulum-v1", {"model": LAYERS}),
     "CNN": (PPOConfig, SpaceEnv, {"env_config": {"space": IMAGE}, "model": CONVOLUTIONS}),
     "Dict": (PPOConfig, SpaceEnv, {"env_config": {"space": PARTS}, **NORMALISED}),
     "masks": (PPOConfig, SpaceEnv, {"env_config": {"space": MASKED}}),

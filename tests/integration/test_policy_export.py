@@ -17,7 +17,15 @@ from checkpoints import CheckpointWriteError
 from checkpoints import policy as policy_loader
 from checkpoints.policy import PolicyFileError, load_policy
 from tests.command_line import run
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, export_onnx, export_policy
+from trainer import (
+    DQNConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+    export_onnx,
+    export_policy,
+)
 from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.testing.envs import CountdownEnv
 from trainer.types import Array
@@ -128,6 +136,7 @@ CASES = {
     ),
     "SAC, box": (SACConfig, "Pendulum-v1", {"model": {**LAYERS, "fcnet_activation": "tanh"}}),
     "SAC, discrete": (SACConfig, "CartPole-v1", {"model": LAYERS}),
+    "TD3": (TD3Config, "Pendulum-v1", {"model": LAYERS}),
     "PPO, images": (PPOConfig, SpaceEnv, {"env_config": {"space": IMAGE}, "model": CONVOLUTIONS}),
     "PPO, images, channels first": (
         PPOConfig,

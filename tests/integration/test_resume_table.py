@@ -9,6 +9,7 @@ import pytest
 
 from checkpoints import encode
 from tests.resume_cells import (
+    ALGORITHMS,
     Cell,
     all_cells,
     continued_elsewhere,
@@ -32,6 +33,7 @@ SAMPLE = [
     Cell("PG", "Pendulum", 0),
     Cell("DQN", "CartPole", 2),
     Cell("SAC", "get_state", 0),
+    Cell("TD3", "Pendulum", 2),
     Cell("PPO", "own generator in get_state", 1),
 ]
 
@@ -67,7 +69,7 @@ def test_every_cell_goes_on_with_the_same_bytes_in_a_new_process(cell, tmp_path)
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["PPO", *(pytest.param(name, marks=pytest.mark.slow) for name in ("PG", "DQN", "SAC"))],
+    [name if name == "PPO" else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
 )
 def test_what_no_seed_determines_is_told_and_all_the_rest_goes_on(algorithm, tmp_path, caplog):
     cell = Cell(algorithm, "own generator", 0)

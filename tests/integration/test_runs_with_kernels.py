@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
 from trainer.nn import kernels
 
 pytestmark = pytest.mark.process
@@ -68,6 +68,10 @@ def sac(env="Pendulum-v1", **settings):
     return SACConfig().environment(env).update_from_dict({**REPLAY, "tau": 0.1, **settings})
 
 
+def td3(env="Pendulum-v1", **settings):
+    return TD3Config().environment(env).update_from_dict({**REPLAY, "tau": 0.1, **settings})
+
+
 def ppo(env="CartPole-v1", model=None, **settings):
     made = PPOConfig().environment(env).update_from_dict({**SAMPLE, **settings})
     return made.training(model={"fcnet_hiddens": [16, 16], **(model or {})})
@@ -87,6 +91,8 @@ RUNS = {
     "PPO, six actions": lambda: ppo(SixActions),
     "PPO, six actions, free deviations": lambda: ppo(SixActions, {"free_log_std": True}),
     "SAC, six actions": lambda: sac(SixActions),
+    "TD3, large enough for two threads": lambda: td3(train_batch_size=256),
+    "TD3, six actions": lambda: td3(SixActions, twin_q=False),
     "PPO, shared layers, ReLU": lambda: ppo(
         model={"vf_share_layers": True, "fcnet_activation": "relu"}
     ),

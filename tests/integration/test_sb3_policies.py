@@ -14,7 +14,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from checkpoints import CheckpointCorruptError, CheckpointMismatchError  # noqa: E402
-from trainer import DQNConfig, PPOConfig, SACConfig, load_sb3_policy  # noqa: E402
+from trainer import (  # noqa: E402
+    DDPGConfig,
+    DQNConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+    load_sb3_policy,
+)
 
 
 def chain(name, *sizes):
@@ -80,6 +87,15 @@ def of_dqn(tensors, rows):
     return last(tensors, "q_net.q_net.4", hidden)
 
 
+def of_td3(tensors, rows):
+    hidden = applied(body_of_actor(tensors), "actor.mu", rows, torch.relu)
+    return last(tensors, "actor.mu.4", hidden)
+
+
+def body_of_actor(tensors):
+    return {n: t for n, t in tensors.items() if not n.startswith("actor.mu.4")}
+
+
 ELU = {"activation_fn": "<class 'torch.nn.modules.activation.ELU'>"}
 SAC_TENSORS = {
     **chain("actor.latent_pi", 3, 6, 5),
@@ -89,7 +105,21 @@ SAC_TENSORS = {
     **chain("critic.qf1", 4, 6, 5, 1),
     **chain("critic_target.qf0", 4, 6, 5, 1),
 }
+DDPG_TENSORS = {
+    **chain("actor.mu", 3, 6, 5, 1),
+    **chain("actor_target.mu", 3, 6, 5, 1),
+    **chain("critic.qf0", 4, 6, 5, 1),
+    **chain("critic_target.qf0", 4, 6, 5, 1),
+}
 CASES = {
+    "TD3": (
+        TD3Config,
+        "Pendulum-v1",
+        {**DDPG_TENSORS, **chain("critic.qf1", 4, 6, 5, 1)},
+        {},
+        of_td3,
+    ),
+    "DDPG": (DDPGConfig, "Pendulum-v1", DDPG_TENSORS, {}, of_td3),
     "PPO": (PPOConfig, "CartPole-v1", actor_critic(4, 2), {"kwargs": ELU}, of_ppo),
     "PPO, a box": (
         PPOConfig,
@@ -203,7 +233,7 @@ def test_other_networks_are_refused_with_what_they_hold(tmp_path):
     more = {**actor_critic(4, 2), "features_extractor.cnn.0.weight": torch.zeros(1)}
     missing = {n: t for n, t in actor_critic(4, 2).items() if n != "value_net.bias"}
     for tensors, text in (
-        (chain("actor.mu", 3, 6, 1), "no algorithm that is known here"),
+        (chain("actor.latent", 3, 6, 1), "no algorithm that is known here"),
         (uneven, "differ in width"),
         (more, r"corresponds to features_extractor\.cnn\.0\.weight"),
         (missing, r"'value_net\.bias' is missing"),

@@ -5,7 +5,7 @@ Schedules are read at the env steps that were sampled before an update, as in RL
 
 import pytest
 
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
 from trainer.testing.envs import ContinuousEnv, CountdownEnv
 
 _FALLS_AT_ONCE = [[0, 1e-2], [128, 0.0]]
@@ -64,8 +64,12 @@ def test_the_ratio_is_clipped_less_and_less():
             SACConfig().environment(ContinuousEnv),
             {name: [[0, 1e-2], [8, 0.0]] for name in ("actor_lr", "critic_lr", "alpha_lr")},
         ),
+        (
+            TD3Config().environment(ContinuousEnv).training(policy_delay=1),
+            {name: [[0, 1e-2], [8, 0.0]] for name in ("actor_lr", "critic_lr")},
+        ),
     ],
-    ids=["DQN", "SAC"],
+    ids=["DQN", "SAC", "TD3"],
 )
 def test_learning_from_replay_begins_at_the_first_value(config, rate):
     config.env_runners(num_env_runners=0, rollout_fragment_length=8).training(
@@ -89,8 +93,9 @@ def test_learning_from_replay_begins_at_the_first_value(config, rate):
         _on_policy(PGConfig()),
         DQNConfig().environment(CountdownEnv),
         SACConfig().environment(ContinuousEnv),
+        TD3Config().environment(ContinuousEnv),
     ],
-    ids=["PPO", "PG", "DQN", "SAC"],
+    ids=["PPO", "PG", "DQN", "SAC", "TD3"],
 )
 def test_a_large_epsilon_makes_adams_steps_small(config):
     """Adam's first step is lr · g / (|g| + ε): of size lr, or of size lr · g / ε."""

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.small_runs import known, learnt, told_and_known, trained
-from trainer import DQN, DQNConfig, RLModuleSpec, SACConfig
+from trainer import DQN, DQNConfig, RLModuleSpec, SACConfig, TD3Config
 from trainer.algorithms import on_and_off_policy
 from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm
 from trainer.algorithms.stretch import Stretch
@@ -49,6 +49,10 @@ def dqn(env="CartPole-v1", **settings):
 
 def sac(env="Pendulum-v1", **settings):
     return _config(SACConfig(), env, {"tau": 0.1, **settings})
+
+
+def td3(env="Pendulum-v1", **settings):
+    return _config(TD3Config(), env, {"tau": 0.1, "target_network_update_freq": 0, **settings})
 
 
 def _config(config, env, settings):
@@ -134,6 +138,8 @@ RUNS = {
     "SAC, 2 envs": lambda: sac(num_envs_per_env_runner=2, n_step=2),
     "SAC, Discrete": lambda: sac("CartPole-v1"),
     "SAC, a Box in two dimensions": lambda: sac(ContinuousEnv),
+    "TD3": td3,
+    "TD3, 2 envs": lambda: td3(num_envs_per_env_runner=2, n_step=2, policy_delay=3),
 }
 
 
@@ -231,7 +237,7 @@ def test_a_run_goes_on_from_a_checkpoint_between_stretches(tmp_path, stretches):
     assert stretches
 
 
-@pytest.mark.parametrize("make", [lambda: dqn(**RAINBOW), sac], ids=["DQN", "SAC"])
+@pytest.mark.parametrize("make", [lambda: dqn(**RAINBOW), sac, td3], ids=["DQN", "SAC", "TD3"])
 def test_an_iteration_that_fails_after_its_stretch_is_undone(make, stretches):
     fails = [2]
 

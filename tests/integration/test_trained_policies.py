@@ -21,6 +21,7 @@ from trainer import (
     PPOConfig,
     RLModule,
     SACConfig,
+    TD3Config,
     TrainedPolicy,
 )
 from trainer.testing import MultiAgentCartPole
@@ -53,6 +54,7 @@ CONFIGS = {
     .environment(Unbuilt, normalize_actions=False, clip_actions=True)
     .training(train_batch_size=300, minibatch_size=100, num_epochs=2),
     "SAC": SACConfig().environment("Pendulum-v1"),
+    "TD3": TD3Config().environment("Pendulum-v1"),
     "DQN": DQNConfig()
     .environment("CartPole-v1")
     .env_runners(exploration_config={"type": "SoftQ", "temperature": 1.0})

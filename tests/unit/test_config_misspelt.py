@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainer import DQNConfig, PPOConfig, SACConfig, UnknownSettingError
+from trainer import DQNConfig, PPOConfig, SACConfig, TD3Config, UnknownSettingError
 from trainer.config.names_elsewhere import ADVICE_ELSEWHERE, NAMES_ELSEWHERE
 
 
@@ -35,14 +35,14 @@ def test_a_misspelt_section_in_a_dict_is_named_as_a_section():
 
 
 def test_names_of_other_libraries_lead_to_settings_that_exist():
-    configs = (PPOConfig, DQNConfig)
+    configs = (PPOConfig, DQNConfig, TD3Config)
     known = {one.name for config in configs for one in config.describe_settings()}
     assert set(NAMES_ELSEWHERE.values()) <= known
     assert not NAMES_ELSEWHERE.keys() & known
 
 
 def test_advice_for_names_of_other_libraries_names_what_is_there():
-    configs = (PPOConfig, DQNConfig, SACConfig)
+    configs = (PPOConfig, DQNConfig, SACConfig, TD3Config)
     known = {one.name for config in configs for one in config.describe_settings()}
     said = {text for advice in ADVICE_ELSEWHERE.values() for text in advice.values()}
     written = {name for text in said for name in re.findall(r"`(\w+)[=`]", text)}
@@ -65,7 +65,9 @@ def test_advice_for_names_of_other_libraries_names_what_is_there():
     [
         (PPOConfig, "n_steps", "Write `train_batch_size`"),
         (SACConfig, "ent_coef", "Write `initial_alpha` and `target_entropy`"),
-        (SACConfig, "learning_rate", "Write `actor_lr`"),
+        (SACConfig, "learning_rate", "Write `actor_lr`, `critic_lr` and `alpha_lr`"),
+        (TD3Config, "learning_rate", "Write `actor_lr` and `critic_lr`"),
+        (TD3Config, "target_policy_noise", "`target_noise`"),
         (DQNConfig, "learning_rate", "Did you mean `lr`"),
         (SACConfig, "batch_size", "Write `train_batch_size`"),
         (PPOConfig, "batch_size", "Write `minibatch_size`"),

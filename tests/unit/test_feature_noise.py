@@ -95,7 +95,7 @@ def test_loadings_stand_alone_row_by_row(layers):
         ({"log_std_by_feature": "yes"}, "log_std_by_feature='yes'"),
         ({"use_lstm": True}, "which has memory, does not offer it"),
         ({"module_class": RecurrentModule}, "which has memory, does not offer it"),
-        ({"module_class": SACModule}, "SAC's policy gives the standard deviation"),
+        ({"module_class": SACModule}, "a policy with critics gives the standard deviation"),
         ({"log_std_init": 21.0}, "within ± 20"),
     ],
     ids=str,

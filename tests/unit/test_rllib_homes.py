@@ -26,8 +26,8 @@ OURS = frozenset(
         *("PeriodicCheckpoint", "ProgressPrinter", "RandomRLModule", "RemoteError", "ResultDict"),
         *("ResultLogger", "ResultSink", "RunnerError", "RunnerFailedError", "RunnerLostError"),
         *("SerializationError", "StateDependentNoise", "StatefulEnv", "StatefulRLModule"),
-        *("TaskError", "TaskLadder", "TensorBoardLogger", "TorchSACModule", "TrackerLogger"),
-        *("TrackerService", "TrackioLogger", "TrainedPolicy", "TrainerError"),
+        *("TD3Learner", "TaskError", "TaskLadder", "TensorBoardLogger", "TorchSACModule"),
+        *("TrackerLogger", "TrackerService", "TrackioLogger", "TrainedPolicy", "TrainerError"),
         *("UnknownModuleError", "UnknownOutputError", "UnknownSettingError", "VideoRecorder"),
         *(
             "WandbLogger",

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from trainer.algorithms.sac.sac import (
-    critic_loss,
-    discrete_policy_loss,
-    soft_targets,
-    temperature_loss,
-)
+from trainer.algorithms.sac.sac import discrete_policy_loss, temperature_loss
+from trainer.learners import critic_loss, td_targets
 from trainer.nn import Categorical
 
 RNG = np.random.default_rng(5)
@@ -16,7 +12,7 @@ RNG = np.random.default_rng(5)
 
 def test_targets_are_rewards_plus_discounted_values():
     rewards, discounts, values = np.array([1.0, 2.0]), np.array([0.5, 0.0]), np.array([4.0, 9.0])
-    assert soft_targets(rewards, discounts, values).tolist() == [3.0, 2.0]
+    assert td_targets(rewards, discounts, values).tolist() == [3.0, 2.0]
 
 
 def test_huber_is_a_parabola_near_0_and_straight_beyond_1():

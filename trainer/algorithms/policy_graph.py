@@ -24,12 +24,12 @@ from trainer.modules.actor_critic import ActorCriticModule, PolicyModule
 from trainer.modules.feature_noise import LEAST_VARIANCE
 from trainer.modules.memory import state_form
 from trainer.modules.model_config import DefaultModelConfig, image_of
+from trainer.modules.policy_and_critics import PolicyAndCritics
 from trainer.modules.q_module import QModelConfig, QModule
 from trainer.modules.recurrent_module import RecurrentModule, RecurrentPolicyModule
-from trainer.modules.sac_module import SACModelConfig, SACModule
 from trainer.modules.spaces import INVALID, observation_size
 from trainer.modules.torch_module import TorchRLModule
-from trainer.nn import Categorical, DiagGaussian, SquashedGaussian
+from trainer.nn import Categorical, Deterministic, DiagGaussian, SquashedGaussian
 from trainer.nn.convolution import ImageSpec
 from trainer.nn.recurrent import RECURRENT_LAYERS
 from trainer.types import Array
@@ -119,9 +119,8 @@ def _image_of(module: RLModule) -> ImageSpec | None:
 
 def _activations(module: RLModule) -> dict[str, list[str]] | None:
     """The activations of every network; None for a class that is not ready-made."""
-    if type(module) is SACModule:
-        policy = SACModelConfig.from_setting(module.model_config).layers("policy", 1)
-        return {"pi": [layer.activation for layer in policy]}
+    if isinstance(module, PolicyAndCritics) and type(module).__module__.startswith("trainer."):
+        return {"pi": [layer.activation for layer in module.policy_layers]}
     if type(module) is QModule:
         config = QModelConfig.from_setting(module.model_config)
         hidden, head = _hidden_and_head(config)
@@ -366,7 +365,8 @@ def graph_of_policy(
 
 
 def _check_actions(module: RLModule) -> None:
-    if type(module.action_distribution) not in (Categorical, DiagGaussian, SquashedGaussian):
+    known = (Categorical, DiagGaussian, SquashedGaussian, Deterministic)
+    if type(module.action_distribution) not in known:
         raise UnsupportedSpaceError(
             "A policy that is written down gives actions of Discrete spaces and of a Box of "
             f"floats; this env has {module.action_space}. Export the weights instead (an .npz "
@@ -611,7 +611,7 @@ def _code_of_action(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
 def _means(graph: PolicyGraph, inputs: str, module: RLModule) -> str:
     """The most likely action of a Box of floats as the network gives it, [batch, A]."""
     means = graph.columns(inputs, 0, observation_size(module.action_space))
-    is_squashed = isinstance(module.action_distribution, SquashedGaussian)
+    is_squashed = isinstance(module.action_distribution, SquashedGaussian | Deterministic)
     return graph.add("Tanh", means) if is_squashed else means
 
 

@@ -11,7 +11,7 @@ import json
 import pickletools
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +45,7 @@ class SB3Policy:
     """What was read of an agent of Stable-Baselines3.
 
     Attributes:
-        algorithm: "PPO" (of A2C, too, whose network is the same), "DQN" or "SAC".
+        algorithm: "PPO" (of A2C, too, whose network is the same), "DQN", "SAC", "TD3" or "DDPG".
         settings: what a config needs for the same network: `config.update_from_dict(settings)`.
         weights: float32 arrays by the names of that network's tensors.
     """
@@ -63,8 +63,8 @@ def load_sb3_policy(file: PathLike) -> SB3Policy:
         with config.build_algo() as algo:
             algo.set_weights({"default_policy": policy.weights})
 
-    Taken are networks of dense layers ("MlpPolicy") of PPO, A2C, DQN and SAC. Not taken are states
-    of optimisers, replay buffers and statistics of `VecNormalize`, which are pickles.
+    Taken are networks of dense layers ("MlpPolicy") of PPO, A2C, DQN, SAC, TD3 and DDPG. Not taken
+    are states of optimisers, replay buffers and statistics of `VecNormalize`, which are pickles.
 
     Raises:
         ImportError: Torch is not installed (the extra `torch`), or older than 2.6.
@@ -101,6 +101,8 @@ def load_sb3_policy(file: PathLike) -> SB3Policy:
         return _ppo(read, activation or "tanh")
     if "actor.mu.weight" in arrays:
         return _sac(read, activation or "relu")
+    if "actor.mu.0.weight" in arrays:
+        return _td3(read, activation or "relu")
     if "q_net.q_net.0.weight" in arrays:
         return _dqn(read, activation or "relu")
     raise read.misfit("they are of no algorithm that is known here")
@@ -187,9 +189,9 @@ class _Tensors:
         """The number of units of each layer."""
         return [len(self.take(f"{layer}.weight")) for layer in layers]
 
-    def done(self, *, ignored: str = "") -> None:
+    def done(self, *, ignored: str | tuple[str, ...] = ()) -> None:
         """Refuses a file of which something is left that changes what the network computes."""
-        left = sorted(name for name in self._left if not (ignored and name.startswith(ignored)))
+        left = sorted(name for name in self._left if not name.startswith(ignored))
         if left:
             raise self.misfit(f"nothing here corresponds to {', '.join(left)}")
 
@@ -198,8 +200,8 @@ class _Tensors:
         shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in sorted(self._arrays.items()))
         return CheckpointMismatchError(
             f"{self._path} holds tensors for which there is no network here: {why}. Taken are "
-            f"'MlpPolicy' networks of PPO, A2C, DQN and SAC. It holds {shapes:.1500}. For another "
-            "one, write it as a TorchRLModule and give it your state_dict: "
+            f"'MlpPolicy' networks of PPO, A2C, DQN, SAC, TD3 and DDPG. It holds {shapes:.1500}. "
+            "For another one, write it as a TorchRLModule and give it your state_dict: "
             "`algo.get_module().from_torch(model.policy.state_dict(), strict=False)`."
         )
 
@@ -240,11 +242,7 @@ def _sac(read: _Tensors, activation: str) -> SB3Policy:
     for part, axis in (("kernel", 1), ("bias", 0)):
         name = f"pi/{len(hidden)}/{part}"
         weights[name] = np.concatenate([weights[name], deviations[f"pi/0/{part}"]], axis=axis)
-    for ours, theirs in (("qf", "critic.qf0"), ("qf_twin", "critic.qf1")):
-        layers = read.layers(theirs)
-        if read.widths(layers)[:-1] != widths:
-            raise read.misfit("hidden layers of policy and critics differ in width")
-        weights |= read.network(ours, layers)
+    weights |= _critics(read, ("critic.qf0", "critic.qf1"), widths)
     if "log_ent_coef" in read:
         weights["log_alpha"] = read.take("log_ent_coef").reshape(1)
     else:
@@ -252,3 +250,25 @@ def _sac(read: _Tensors, activation: str) -> SB3Policy:
     read.done(ignored="critic_target.")
     model = {"fcnet_hiddens": widths, "fcnet_activation": activation}
     return SB3Policy("SAC", {"model": model}, weights)
+
+
+def _td3(read: _Tensors, activation: str) -> SB3Policy:
+    layers = read.layers("actor.mu")
+    widths, theirs = read.widths(layers)[:-1], ["critic.qf0", "critic.qf1"]
+    algorithm = "TD3" if "critic.qf1.0.weight" in read else "DDPG"
+    weights = read.network("pi", layers)
+    weights |= _critics(read, theirs if algorithm == "TD3" else theirs[:1], widths)
+    read.done(ignored=("actor_target.", "critic_target."))
+    model = {"fcnet_hiddens": widths, "fcnet_activation": activation}
+    return SB3Policy(algorithm, {"model": model}, weights)
+
+
+def _critics(read: _Tensors, names: Sequence[str], widths: list[int]) -> dict[str, Array]:
+    """The tensors of one or two critics, whose hidden layers are as wide as the policy's."""
+    weights: dict[str, Array] = {}
+    for ours, theirs in zip(("qf", "qf_twin"), names, strict=False):
+        layers = read.layers(theirs)
+        if read.widths(layers)[:-1] != widths:
+            raise read.misfit("hidden layers of policy and critics differ in width")
+        weights |= read.network(ours, layers)
+    return weights

@@ -35,6 +35,11 @@ NAMES_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
         "policy_kwargs": "model_config",
         "net_arch": "model_config",
         "polyak": "tau",
+        "target_policy_noise": "target_noise",
+        "policy_noise": "target_noise",
+        "noise_clip": "target_noise_clip",
+        "policy_freq": "policy_delay",
+        "policy_frequency": "policy_delay",
         "env_id": "env",
     }
 )
@@ -60,7 +65,10 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "replay_buffer_config": "Write `train_batch_size`, the rows of one update.",
             "minibatch_size": "Write `minibatch_size`, the rows of one gradient step.",
         },
-        "learning_rate": {"actor_lr": "Write `actor_lr`, `critic_lr` and `alpha_lr`."},
+        "learning_rate": {
+            "alpha_lr": "Write `actor_lr`, `critic_lr` and `alpha_lr`.",
+            "actor_lr": "Write `actor_lr` and `critic_lr`.",
+        },
         "ent_coef": {
             "target_entropy": "Write `initial_alpha` and `target_entropy`; the temperature is "
             "learnt."

@@ -13,11 +13,15 @@ from trainer.learners.columns import (
 from trainer.learners.learner import NOT_IN_TORCH, EpisodeLearner, Learner, LearnerSettings
 from trainer.learners.learner_group import LearnerGroup, chunks_by_module
 from trainer.learners.replay_learner import (
+    CriticLoss,
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,
     ReplayUpdate,
     TargetNetwork,
+    critic_loss,
+    smallest_of,
     td_error_losses,
+    td_targets,
 )
 from trainer.learners.torch_learner import TorchLearner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -102,6 +102,53 @@ def td_error_losses(errors: Array, *, kind: str) -> tuple[Array, Array]:
     # With c = δ clipped to [-1, 1], huber(δ) = c (δ - c/2), and c is its derivative.
     slopes = np.minimum(np.maximum(errors, -1.0), 1.0)
     return slopes * (errors - 0.5 * slopes), slopes
+
+
+def td_targets(rewards: Array, discounts: Array, next_values: Array) -> Array:
+    """The targets y = R + γ' V(s'), [B].
+
+    Args:
+        rewards: R, [B].
+        discounts: γ', [B].
+        next_values: V(s'), [B].
+    """
+    targets: Array = rewards + discounts * next_values
+    return targets
+
+
+@dataclass(frozen=True)
+class CriticLoss:
+    """The loss of one critic and its gradient.
+
+    Attributes:
+        loss: mean w · loss(Q(s, a) - y).
+        td_errors: Q(s, a) - y, [B].
+        d_q: derivative with respect to Q(s, a), [B].
+    """
+
+    loss: float
+    td_errors: Array
+    d_q: Array
+
+
+def critic_loss(q_selected: Array, targets: Array, weights: Array, *, kind: str) -> CriticLoss:
+    """The loss of one critic.
+
+    Args:
+        q_selected: Q(s, a), [B].
+        targets: y, [B].
+        weights: w, [B].
+        kind: see `td_error_losses`.
+    """
+    errors = q_selected - targets
+    losses, slopes = td_error_losses(errors, kind=kind)
+    return CriticLoss(float(np.mean(weights * losses)), errors, weights * slopes / len(errors))
+
+
+def smallest_of(values: Sequence[Array]) -> Array:
+    """The elementwise minimum over one or two critics; a copy."""
+    smallest: Array = values[0].copy() if len(values) == 1 else np.minimum(values[0], values[1])
+    return smallest
 
 
 @dataclass(frozen=True)

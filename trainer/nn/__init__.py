@@ -15,6 +15,7 @@ from trainer.nn.convolution import (
     MixedSpec,
     acting_forward,
 )
+from trainer.nn.deterministic import Deterministic
 from trainer.nn.distributions import (
     ActionDistribution,
     Bernoulli,

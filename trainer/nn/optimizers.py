@@ -43,11 +43,24 @@ class Parameters:
         shapes: the shape of every tensor, in the order of `flat`.
     """
 
-    def __init__(self, shapes: Shapes, *, dtype: type[np.floating[Any]] = np.float32) -> None:
+    def __init__(
+        self,
+        shapes: Shapes,
+        *,
+        dtype: type[np.floating[Any]] = np.float32,
+        memory: Array | None = None,
+    ) -> None:
+        """Makes the tensors.
+
+        Args:
+            shapes: of every tensor by name.
+            dtype: number type.
+            memory: what `flat` is, of the right size and dtype; None for zeros.
+        """
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(shapes[name]) for name in shapes}
         num_parameters = sum(map(math.prod, self.shapes.values()))
         try:
-            self.flat: Array = _aligned_zeros(num_parameters, dtype)
+            self.flat: Array = _aligned_zeros(num_parameters, dtype) if memory is None else memory
         except (MemoryError, ValueError) as error:
             raise ModuleError(
                 f"A network of {num_parameters:,} numbers does not fit into memory ({error}). Make "
@@ -85,6 +98,13 @@ class Parameters:
         start = self._starts[first]
         stop = self._starts[last] + math.prod(self.shapes[last])
         return self.flat[start:stop]
+
+    def part(self, first: str, last: str) -> Parameters:
+        """The tensors from `first` to `last`, both included, in the same memory."""
+        names = list(self.shapes)
+        chosen = names[names.index(first) : names.index(last) + 1]
+        shapes = {name: self.shapes[name] for name in chosen}
+        return Parameters(shapes, dtype=self.dtype, memory=self.block(first, last))
 
     def layer(self, name: str) -> Array:
         """Kernel and, as last row, bias of the layer `name`, [inputs + 1, outputs]; a view."""
@@ -484,9 +504,12 @@ def follow(target: Array, source: Array, tau: float, *, scratch: Array) -> None:
     Args:
         target: θ⁻, changed.
         source: θ, of the same size and dtype.
-        tau: τ, in (0, 1).
+        tau: τ, in (0, 1].
         scratch: of the same size, overwritten.
     """
+    if tau == 1.0:
+        np.copyto(target, source)
+        return
     functions = kernels.functions_if(_steps_are_same)
     is_fit = target.shape == source.shape and kernels.are_plain(target, source)
     if functions is not None and is_fit:

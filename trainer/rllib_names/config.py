@@ -263,6 +263,17 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "worker_side_prioritization": "Priorities are set where the buffer is. Remove the setting.",
         "policy_model": "It was renamed in RLlib: give `policy_model_config`.",
         "q_model": "It was renamed in RLlib: give `q_model_config`.",
+        **dict.fromkeys(
+            ("actor_hiddens", "actor_hidden_activation"),
+            "Give `policy_model_config` with `fcnet_hiddens` and `fcnet_activation`.",
+        ),
+        **dict.fromkeys(
+            ("critic_hiddens", "critic_hidden_activation"),
+            "Give `q_model_config` with `fcnet_hiddens` and `fcnet_activation`.",
+        ),
+        "use_huber": 'Give `td_error_loss_fn="huber"`, which bends at 1.',
+        "huber_threshold": "It is always 1. Remove the setting.",
+        "l2_reg": "Nothing draws weights to 0 here. Remove the setting.",
         "add_transition_columns": _STACK,
         "prioritized_replay": "Name the kind of buffer instead: "
         'replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer"} where it was True, '

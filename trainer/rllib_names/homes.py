@@ -86,6 +86,13 @@ HOMES: Final = (
     ("ray.rllib.agents.pg", _TOP, "PGTrainer=PG PGConfig"),
     ("ray.rllib.agents.dqn", _TOP, "DQNTrainer=DQN DQNConfig"),
     ("ray.rllib.agents.sac", _TOP, "SACTrainer=SAC SACConfig"),
+    (
+        "ray.rllib.agents.ddpg",
+        _TOP,
+        "DDPGTrainer=DDPG DDPGConfig TD3Trainer=TD3 TD3Config",
+    ),
+    ("ray.rllib.algorithms.ddpg ray.rllib.algorithms.ddpg.ddpg", _TOP, "DDPG DDPGConfig"),
+    ("ray.rllib.algorithms.td3 ray.rllib.algorithms.td3.td3", _TOP, "TD3 TD3Config"),
     ("ray.rllib.agents.callbacks", _TOP, "DefaultCallbacks MultiCallbacks"),
     (
         "ray.rllib.algorithms.ppo.torch.ppo_torch_learner "

@@ -241,7 +241,7 @@ _CAUGHT: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseExcept
 _CONFIG_OF_ALL: Final = "ray.rllib.algorithms.algorithm_config.AlgorithmConfig"
 _GIVES_CONFIG: Final = "get_default_config"
 _LEARNER_GROUP: Final = "learner_group"
-_ALGORITHMS: Final = ("PPO", "PG", "DQN", "SAC")
+_ALGORITHMS: Final = ("PPO", "PG", "DQN", "SAC", "TD3", "DDPG")
 _OLD_ENDING: Final = "Trainer"
 """Of the names of algorithms in RLlib before 2.0."""
 _TAKE_DICTS: Final = ("run", "Tuner", "run_experiments")

@@ -43,6 +43,7 @@ from trainer.learners import (
     ReplayUpdate,
     TargetNetwork,
     td_error_losses,
+    td_targets,
 )
 from trainer.modules import DefaultModelConfig, QModule, RLModule, RLModuleSpec
 from trainer.modules.model_config import refuse_memory
@@ -68,18 +69,6 @@ class QLoss:
     td_errors: Array
     q_selected: Array
     d_outputs: Array
-
-
-def td_targets(rewards: Array, discounts: Array, next_values: Array) -> Array:
-    """The targets y = R + γ' V(s'), [B].
-
-    Args:
-        rewards: R, [B].
-        discounts: γ', [B].
-        next_values: Q⁻(s', a*), [B].
-    """
-    targets: Array = rewards + discounts * next_values
-    return targets
 
 
 def td_loss(q_values: Array, actions: Array, targets: Array, weights: Array, *, kind: str) -> QLoss:

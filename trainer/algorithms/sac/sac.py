@@ -6,41 +6,41 @@ The slowly following critics that targets are computed with.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 from gymnasium import spaces
 
-from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm, OffPolicyConfig
+from trainer.algorithms.on_and_off_policy import OffPolicyAlgorithm
+from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
 from trainer.algorithms.sac.training_section import SACTrainingSection
 from trainer.config import AlgorithmConfig
-from trainer.config.algorithm_config import given_module_specs
-from trainer.config.settings import Problem, assignment
-from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import (
     BatchListener,
+    CriticLoss,
     LearnerSettings,
     ReplayBatch,
     ReplayLearner,
     ReplaySettings,
     ReplayUpdate,
-    td_error_losses,
+    critic_loss,
+    smallest_of,
+    td_targets,
 )
-from trainer.modules import RLModule, RLModuleSpec, SACModelConfig, SACModule, TorchSACModule
-from trainer.modules.model_config import DefaultModelConfig
-from trainer.modules.random_module import RandomRLModule
-from trainer.modules.sac_module import LOG_ALPHA, Critics
+from trainer.modules import RLModule, RLModuleSpec, SACModule, TorchSACModule
+from trainer.modules.policy_and_critics import Critics
+from trainer.modules.sac_module import LOG_ALPHA
 from trainer.modules.torch_critics import TorchCritics
 from trainer.nn import GradientClipping, Schedule, ScheduleSetting, SquashedGaussian
 from trainer.nn.layers import run_side_by_side
 from trainer.nn.optimizers import follow
 from trainer.replay import ReplayBuffer
-from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
+from trainer.types import Array, ModuleId, State
 
 # ---- target critics
 
@@ -65,11 +65,7 @@ class TargetCritics:
 
     def follow(self, tau: float) -> None:
         """Moves by the share τ, in (0, 1], of the way."""
-        target, source = self.critics.parameters.flat, self._followed
-        if tau == 1.0:
-            np.copyto(target, source)
-            return
-        follow(target, source, tau, scratch=self._scratch)
+        follow(self.critics.parameters.flat, self._followed, tau, scratch=self._scratch)
 
     def get_state(self) -> State:
         """Copies of the weights by name."""
@@ -96,21 +92,6 @@ class TargetCritics:
 
 
 @dataclass(frozen=True)
-class CriticLoss:
-    """The loss of one critic and its gradient.
-
-    Attributes:
-        loss: L_Q of this critic.
-        td_errors: Q(s, a) - y, [B].
-        d_q: derivative with respect to Q(s, a), [B].
-    """
-
-    loss: float
-    td_errors: Array
-    d_q: Array
-
-
-@dataclass(frozen=True)
 class PolicyLoss:
     """The loss of a policy over finitely many actions.
 
@@ -123,32 +104,6 @@ class PolicyLoss:
     loss: float
     logp: Array
     d_logits: Array
-
-
-def critic_loss(q_selected: Array, targets: Array, weights: Array, *, kind: str) -> CriticLoss:
-    """L_Q of one critic.
-
-    Args:
-        q_selected: Q(s, a), [B].
-        targets: y, [B].
-        weights: w, [B].
-        kind: see `td_error_losses`.
-    """
-    errors = q_selected - targets
-    losses, slopes = td_error_losses(errors, kind=kind)
-    return CriticLoss(float(np.mean(weights * losses)), errors, weights * slopes / len(errors))
-
-
-def soft_targets(rewards: Array, discounts: Array, next_values: Array) -> Array:
-    """The targets y, [B].
-
-    Args:
-        rewards: R, [B].
-        discounts: γ', [B].
-        next_values: V(s') = min_i Q_i⁻(s', a') - α log π(a'|s'), or its mean over all a', [B].
-    """
-    targets: Array = rewards + discounts * next_values
-    return targets
 
 
 def discrete_policy_loss(log_probs: Array, q_values: Array, *, alpha: float) -> PolicyLoss:
@@ -384,7 +339,7 @@ class SACLearner(ReplayLearner):
             values = self._discrete_soft_values(batch.next_obs, alpha)
             policy_loss, logp = self._discrete_policy(batch.obs, alpha)
             outputs = self._critics.forward(self._seen(batch.obs))
-        targets = soft_targets(batch.rewards, batch.discounts, values)
+        targets = td_targets(batch.rewards, batch.discounts, values)
         critics, min_q = self._learn_critics(batch, targets, outputs)
         alpha_loss, d_log_alpha = temperature_loss(
             logp, log_alpha=math.log(alpha), target_entropy=self.target_entropy
@@ -417,7 +372,7 @@ class SACLearner(ReplayLearner):
     ) -> Array:
         """V(s') from the target critics and an action drawn from the policy, [B]."""
         drawn = distribution.reparameterized(inputs, noise)
-        values: Array = _smallest(self.target.critics.forward(obs, drawn.actions))
+        values: Array = smallest_of(self.target.critics.forward(obs, drawn.actions))
         values -= alpha * drawn.logp
         return values
 
@@ -436,7 +391,7 @@ class SACLearner(ReplayLearner):
         obs = batch.obs
         drawn = distribution.reparameterized(inputs, noise)
         q_values = self._critics.forward(obs, drawn.actions)
-        smallest = _smallest(q_values)
+        smallest = smallest_of(q_values)
         loss = float(np.mean(alpha * drawn.logp - smallest))
         # The gradient flows through the smaller value; through the first where both are equal.
         share = -1.0 / len(obs)
@@ -457,14 +412,14 @@ class SACLearner(ReplayLearner):
     def _discrete_soft_values(self, obs: Array, alpha: float) -> Array:
         """V(s') from the target critics and all actions, [B]."""
         log_probs = self.module.action_distribution.canonical(self._target_inputs(obs))
-        q_values = _smallest(self.target.critics.forward(self._seen(obs)))
+        q_values = smallest_of(self.target.critics.forward(self._seen(obs)))
         values: Array = (np.exp(log_probs) * (q_values - alpha * log_probs)).sum(axis=1)
         return values
 
     def _discrete_policy(self, obs: Array, alpha: float) -> tuple[float, Array]:
         """L_π and Σ π log π; overwrites the policy's gradients."""
         log_probs = self.module.action_distribution.canonical(self._inputs(obs))
-        q_values = _smallest(self._critics.forward(self._seen(obs)))
+        q_values = smallest_of(self._critics.forward(self._seen(obs)))
         loss = discrete_policy_loss(log_probs, q_values, alpha=alpha)
         self.module.backward(d_action_dist_inputs=loss.d_logits)
         return loss.loss, loss.logp
@@ -492,7 +447,7 @@ class SACLearner(ReplayLearner):
             for gradient, d_q in zip(by_action, gradients, strict=True):
                 gradient[rows, batch.actions] = d_q
             gradients = by_action
-        smallest = _smallest(selected)
+        smallest = smallest_of(selected)
         self._critics.backward(gradients)
         return losses, smallest
 
@@ -542,12 +497,6 @@ class SACLearner(ReplayLearner):
         return metrics
 
 
-def _smallest(values: list[Array]) -> Array:
-    """The elementwise minimum over critics; a copy."""
-    smallest: Array = values[0].copy() if len(values) == 1 else np.minimum(values[0], values[1])
-    return smallest
-
-
 def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
     """Where the numbers of policy, each critic and temperature stand in the flat vector."""
     parts: dict[str, slice] = {}
@@ -563,58 +512,8 @@ def _optimized_parts(module: SACModule | TorchSACModule) -> dict[str, slice]:
 
 # ---- config
 
-# Section methods only declare; the decorator `section` reads their arguments.
 
-
-ConfigT = TypeVar("ConfigT", bound="SACConfig")
-
-
-def networks_can_be_made(config: SACConfig) -> Iterator[Problem]:
-    """The settings of policy and critics fit the ready-made networks."""
-    for module_id, spec in given_module_specs(config).items():
-        if spec.module_class is not None:
-            continue
-        given = spec.model_config or config.model_config
-        if isinstance(given, DefaultModelConfig):
-            given = asdict(given)
-        try:
-            shape = SACModelConfig.from_setting({**given, **config.settings_of_module()})
-            shape.layers("policy", 1)
-            shape.layers("q", 1)
-        except ConfigError as error:
-            names = ("model_config", "policy_model_config", "q_model_config")
-            of = "" if module_id == DEFAULT_MODULE_ID else f" (module {module_id!r})"
-            yield Problem(f"The networks of SAC{of}", str(error), "Correct it.", names)
-
-
-def own_networks_are_sac_modules(config: SACConfig) -> Iterator[Problem]:
-    """SAC needs critics, which a module class of the user's own must have."""
-    for spec in given_module_specs(config).values():
-        own = spec.module_class
-        if own is None or issubclass(own, SACModule | TorchSACModule | RandomRLModule):
-            continue
-        yield Problem(
-            assignment("rl_module_spec", own.__name__),
-            "SAC learns a policy and critics, and this module class is not derived from SACModule "
-            "or TorchSACModule.",
-            "Derive it from SACModule or TorchSACModule, or use PPO or DQN.",
-            ("rl_module_spec",),
-        )
-
-
-def actions_are_normalized(config: SACConfig) -> Iterator[Problem]:
-    """The policy chooses in [-1, 1], so the env's bounds must be applied to that."""
-    if not config.normalize_actions:
-        yield Problem(
-            assignment("normalize_actions", False),
-            "SAC's policy chooses in [-1, 1], which only then is scaled to the bounds of the "
-            "action space.",
-            "Leave it out, or give normalize_actions=True.",
-            ("normalize_actions",),
-        )
-
-
-class SACConfig(SACTrainingSection, OffPolicyConfig):
+class SACConfig(SACTrainingSection, PolicyAndCriticsConfig):
     """The settings of SAC (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications").
 
     Example:
@@ -627,25 +526,20 @@ class SACConfig(SACTrainingSection, OffPolicyConfig):
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
-            **OffPolicyConfig.changed_defaults,
+            **PolicyAndCriticsConfig.changed_defaults,
             "train_batch_size": 256,
             "tau": 5e-3,
             "adam_epsilon": 1e-7,
             "num_steps_sampled_before_learning_starts": 1500,
             "min_sample_timesteps_per_iteration": 100,
             "replay_buffer_config": {
-                **OffPolicyConfig.replay_buffer_config.default,
+                **PolicyAndCriticsConfig.replay_buffer_config.default,
                 "capacity": 1_000_000,
             },
         }
     )
-    rules: ClassVar[tuple[Rule, ...]] = (
-        *OffPolicyConfig.rules,
-        Rule(("model_config", "rl_module_spec"), networks_can_be_made),
-        Rule(("rl_module_spec",), own_networks_are_sac_modules),
-        Rule(("normalize_actions",), actions_are_normalized),
-    )
     default_module_class: ClassVar[type[RLModule]] = SACModule
+    own_module_classes: ClassVar[tuple[type[RLModule], ...]] = (SACModule, TorchSACModule)
     module_settings: ClassVar[tuple[str, ...]] = (
         "twin_q",
         "initial_alpha",

@@ -11,25 +11,19 @@ from trainer.types import ToBeDrawn
 
 class SACTrainingSection(ConfigValues):
     lr: Setting[Any]
-    actor_lr: Setting[float | list[list[float]]]
-    critic_lr: Setting[float | list[list[float]]]
     alpha_lr: Setting[float | list[list[float]]]
-    twin_q: Setting[bool]
     initial_alpha: Setting[float]
     target_entropy: Setting[float | str | None]
-    td_error_loss_fn: Setting[str]
-    policy_model_config: Setting[dict[str, Any]]
-    q_model_config: Setting[dict[str, Any]]
     def training(
         self,
         *,
         lr: Any = None,
-        actor_lr: float | list[list[float]] | ToBeDrawn = 3e-05,
-        critic_lr: float | list[list[float]] | ToBeDrawn = 0.0003,
         alpha_lr: float | list[list[float]] | ToBeDrawn = 0.0003,
-        twin_q: bool | ToBeDrawn = True,
         initial_alpha: float | ToBeDrawn = 1.0,
         target_entropy: float | str | None | ToBeDrawn = 'auto',
+        actor_lr: float | list[list[float]] | ToBeDrawn = 3e-05,
+        critic_lr: float | list[list[float]] | ToBeDrawn = 0.0003,
+        twin_q: bool | ToBeDrawn = True,
         td_error_loss_fn: str | ToBeDrawn = 'huber',
         policy_model_config: dict[str, Any] | ToBeDrawn = ...,
         q_model_config: dict[str, Any] | ToBeDrawn = ...,
@@ -64,16 +58,16 @@ class SACTrainingSection(ConfigValues):
 
         Args:
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
-            actor_lr: learning rate of the policy: a number, or a schedule `[[env_steps, value], ...]`
-                starting at 0.
-            critic_lr: learning rate of the critics, likewise.
             alpha_lr: learning rate of the temperature, likewise; 0 keeps it at `initial_alpha`.
-            twin_q: learn two critics and believe the smaller value (Fujimoto et al. 2018).
             initial_alpha: the first temperature α, what a nat of entropy is worth in reward, > 0.
             target_entropy: the mean entropy of the policy in nats that the temperature aims at. "auto"
                 (or None): minus the number of action dimensions, or 0.98 ln n for n Discrete actions.
-            td_error_loss_fn: ours for SAC: the loss of the critics, "huber" or "mse", which is that of
-                the paper.
+            actor_lr: learning rate of the policy: a number, or a schedule `[[env_steps, value], ...]`
+                starting at 0.
+            critic_lr: learning rate of the critics, likewise.
+            twin_q: learn two critics and believe the smaller value (Fujimoto et al. 2018).
+            td_error_loss_fn: ours: the loss of the critics, "huber" or "mse", which is that of the
+                papers.
             policy_model_config: settings of `model_config` for the policy only.
             q_model_config: settings of `model_config` for the critics only.
             replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
