@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.tune_simulation import Simulation, default_rows, make_plan
+from trainer import tune
 from trainer.errors import TuneError
 from trainer.tune.naming import create_searcher
 from trainer.tune.optuna_search import OptunaSearch
@@ -190,6 +191,50 @@ def test_several_metrics_are_searched_together():
 
     undisturbed = Simulation(make).run()
     assert Simulation(make, seed=1, kill_every=0.2).run().decided() == undisturbed.decided()
+
+
+class Counting(OptunaSearch):
+    """Notes what it hears, beside what Optuna does; copies share the list."""
+
+    heard = []
+
+    def on_trial_result(self, trial_id, result):
+        super().on_trial_result(trial_id, result)
+        self.heard.append(result["training_iteration"])
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        super().on_trial_complete(trial_id, result, error)
+        self.heard.append("failed" if error else "complete")
+
+
+def test_a_trial_that_is_taken_up_again_goes_on_and_a_subclass_hears_of_all(tmp_path):
+    Counting.heard.clear()
+
+    def fails_once(config):
+        found = tune.get_checkpoint()
+        for step in range(1 if found is None else 2, 4):
+            saved = tune.Checkpoint.from_data({"step": step})
+            tune.report({"score": config["x"], "step": step}, checkpoint=saved)
+            if found is None:
+                raise ValueError("on purpose")
+
+    tuning = {"in_process": True, "metric": "score", "mode": "max", "seed": 0}
+    tune.Tuner(
+        fails_once,
+        param_space={"x": uniform(0, 1)},
+        tune_config=tune.TuneConfig(**tuning, search_alg=Counting()),
+        run_config=tune.RunConfig(name="x", storage_path=tmp_path, verbose=0),
+    ).fit()
+    restored = tune.Tuner.restore(
+        tmp_path / "x",
+        fails_once,
+        resume_errored=True,
+        tune_config=tune.TuneConfig(**tuning, search_alg=Counting()),
+    )
+    (result,) = restored.fit()
+    assert result.error is None
+    assert result.metrics["training_iteration"] == 3
+    assert Counting.heard[-5:] == [1, "failed", 2, 3, "complete"]
 
 
 def test_a_grid_sampler_has_one_seed_for_all_points():

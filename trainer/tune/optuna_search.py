@@ -359,23 +359,34 @@ class OptunaSearch(Searcher):
     # ---- results
 
     def on_row(self, trial: Trial, row: Row) -> None:
-        """Tells the row as an intermediate value."""
+        """Tells the row as an intermediate value; of a trial that is taken up again, none."""
+        super().on_row(trial, row)
+        if not self._is_told(trial):
+            self._tell_row(trial, row)
+
+    def _tell_row(self, trial: Trial, row: Row) -> None:
         if len(self._metrics) == 1:
             value = number_at(row, self._metrics[0])
             trial_id = self._id_of(trial)
             self._storage.set_trial_intermediate_value(trial_id, trial.num_rows, value)
 
-    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
-        """Tells how the trial ended; a trial that is taken up again is told once."""
-        state = self._optuna.trial.TrialState
+    def _is_told(self, trial: Trial) -> bool:
+        """Whether Optuna knows how the trial ended; it takes nothing about it any more."""
         index = trial.number + self._num_known
         frozen = self._storage.get_all_trials(self._study_id, deepcopy=False)[index]
-        if frozen.state.is_finished():
+        return bool(frozen.state.is_finished())
+
+    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
+        """Tells how the trial ended; a trial that is taken up again is told once."""
+        super().on_over(trial, row, how)
+        if self._is_told(trial):
             return
+        state = self._optuna.trial.TrialState
+        index = trial.number + self._num_known
         values = [number_at(row or {}, each) for each in self._metrics]
         is_number = all(not math.isnan(each) for each in values)
-        if row is not None and len(self._metrics) == 1:
-            self.on_row(trial, row)
+        if row is not None:
+            self._tell_row(trial, row)
         sampler = self._sampler_at(trial.number, has_ended=True)
         if type(sampler).__name__ == "GridSampler":
             # It would end the study when its grid is used up, which only Study.optimize allows.
