@@ -47,6 +47,10 @@ from trainer.tune.stored_spec import (
 _LOGGER = logging.getLogger(__name__)
 
 
+class _NoExperimentError(TuneError, FileNotFoundError):
+    """There is no journal where an experiment is looked for."""
+
+
 def read_header(folder: Path) -> dict[str, Any]:
     """The header of an experiment's journal.
 
@@ -59,7 +63,9 @@ def read_header(folder: Path) -> dict[str, Any]:
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
-        raise TuneError(f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}")
+        raise _NoExperimentError(
+            f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}"
+        )
     header = read_first_entry(folder / JOURNAL_FILE)
     check_header(header, str(folder))
     assert header is not None  # noqa: S101 - checked

@@ -45,6 +45,10 @@ _LOGGER = logging.getLogger(__name__)
 _ELSEWHERE: Final = "another RunConfig(name=…)"
 
 
+class _OnObjectError(TuneError, AttributeError):
+    """`restore` was looked up on an object: `hasattr` says no."""
+
+
 class _OfClass:
     """A class method that says so when it is called on an object."""
 
@@ -54,7 +58,7 @@ class _OfClass:
 
     def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
         if instance is not None:
-            raise TuneError(
+            raise _OnObjectError(
                 "restore() belongs to the class and makes a tuner: "
                 "tuner = tune.Tuner.restore(path, trainable); tuner.fit()."
             )
