@@ -58,27 +58,39 @@ class TorchCategorical:
                 f"{type(self).__name__} was given {'none' if logits is None else 'both'} of "
                 "`logits` and `probs`; expected one of them, a tensor with a number per action."
             )
-        self.logits = probs.log() if logits is None else logits
+        if logits is None:
+            torch = torch_library("TorchCategorical")
+            logits = torch.distributions.utils.probs_to_logits(probs)  # that of 0 is finite
+        self.logits = logits
 
     @classmethod
     def from_logits(cls, logits: Any, **kwargs: Any) -> TorchCategorical:
         """The distribution of what a forward pass gave."""
         return cls(logits=logits, **kwargs)
 
-    def sample(self) -> Any:
-        """Drawn actions, int64 [...]; Torch's generator is seeded while a module acts or learns."""
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, int64 [*sample_shape, ...].
+
+        Torch's generator is seeded while a module acts or learns.
+        """
         torch = torch_library("TorchCategorical")
-        return torch.distributions.Categorical(logits=self.logits).sample()
+        drawn = torch.distributions.Categorical(logits=self.logits)
+        return drawn.sample(torch.Size(sample_shape))
 
     def logp(self, value: Any) -> Any:
-        """The log-probabilities of actions, [...]."""
-        normal = self.logits.log_softmax(dim=-1)
+        """The log-probabilities of actions, [*sample_shape, ...]."""
+        normal = self.logits.log_softmax(dim=-1).expand(*value.shape, -1)
         return normal.gather(-1, value.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Any:
         """The entropies in nats, [...]."""
         normal = self.logits.log_softmax(dim=-1)
         return -(normal.exp() * normal).sum(dim=-1)
+
+    def kl(self, other: TorchCategorical) -> Any:
+        """KL(this ‖ other) in nats, [...]."""
+        own, others = (each.logits.log_softmax(dim=-1) for each in (self, other))
+        return (own.exp() * (own - others)).sum(dim=-1)
 
     def to_deterministic(self) -> TorchDeterministic:
         """The most likely actions alone."""
@@ -95,9 +107,9 @@ class TorchDeterministic:
     def __init__(self, loc: Any) -> None:
         self.loc = loc
 
-    def sample(self) -> Any:
-        """The actions."""
-        return self.loc
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """The actions, [*sample_shape, ...]."""
+        return self.loc.expand(*sample_shape, *self.loc.shape)
 
     def logp(self, value: Any) -> Any:
         """Zeros, [B]: nothing was drawn."""
@@ -125,11 +137,22 @@ class TorchDiagGaussian:
         loc, log_std = logits.chunk(2, dim=-1)
         return cls(loc, log_std.exp(), **kwargs)
 
-    def sample(self) -> Any:
-        """Drawn actions, [..., A]; see `TorchCategorical.sample`."""
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, [*sample_shape, ..., A]; see `TorchCategorical.sample`."""
         torch = torch_library("TorchDiagGaussian")
         with torch.no_grad():
-            return torch.normal(self.loc, self.scale)
+            return torch.normal(*self._expanded(sample_shape))
+
+    def rsample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, [*sample_shape, ..., A], that gradients go through."""
+        torch = torch_library("TorchDiagGaussian")
+        loc, scale = self._expanded(sample_shape)
+        return loc + scale * torch.randn_like(loc)
+
+    def _expanded(self, sample_shape: Sequence[int]) -> list[Any]:
+        torch = torch_library("TorchDiagGaussian")
+        both = torch.broadcast_tensors(self.loc, self.scale)
+        return [each.expand(*sample_shape, *each.shape) for each in both]
 
     def logp(self, value: Any) -> Any:
         """The log-densities of actions, [...]."""
@@ -139,6 +162,12 @@ class TorchDiagGaussian:
     def entropy(self) -> Any:
         """The entropies in nats, [...]."""
         return (self.scale.log() + 0.5 + 0.5 * math.log(2.0 * math.pi)).sum(dim=-1)
+
+    def kl(self, other: TorchDiagGaussian) -> Any:
+        """KL(this ‖ other) in nats, [...]."""
+        spread = self.scale.square() + (self.loc - other.loc).square()
+        ratio = spread / (2.0 * other.scale.square())
+        return (other.scale.log() - self.scale.log() + ratio - 0.5).sum(dim=-1)
 
     def to_deterministic(self) -> TorchDeterministic:
         """The means alone."""
@@ -186,9 +215,9 @@ class TorchMultiDistribution:
         found = zip(cls.parts, pieces, strict=True)
         return cls([kind.from_logits(piece) for (kind, _), piece in found])  # type: ignore[attr-defined]
 
-    def sample(self) -> tuple[Any, ...]:
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> tuple[Any, ...]:
         """Drawn actions, one of each part."""
-        return tuple(child.sample() for child in self.children)
+        return tuple(child.sample(sample_shape=sample_shape) for child in self.children)
 
     def logp(self, value: Sequence[Any]) -> Any:
         """The sum over the parts, [...]."""
@@ -198,6 +227,11 @@ class TorchMultiDistribution:
     def entropy(self) -> Any:
         """The sum over the parts, [...]."""
         return sum(child.entropy() for child in self.children)
+
+    def kl(self, other: TorchMultiDistribution) -> Any:
+        """KL(this ‖ other), the sum over the parts, [...]."""
+        pairs = zip(self.children, other.children, strict=True)
+        return sum(child.kl(part) for child, part in pairs)
 
     def to_deterministic(self) -> TorchMultiDistribution:
         """The most likely actions of all parts."""
