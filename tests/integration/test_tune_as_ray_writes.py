@@ -87,6 +87,23 @@ def test_last_rows_are_a_data_frame_by_the_trials_ids(tmp_path):
     assert list(frame["config/x"]) == [3, 5]
 
 
+class HearsEnds(tune.schedulers.FIFOScheduler):
+    """Notes the last rows of trials."""
+
+    heard = []
+
+    def on_trial_complete(self, controller, trial, result):
+        self.heard.append(result)
+
+
+def test_the_last_row_of_a_trial_is_done_where_its_end_is_told(tmp_path):
+    HearsEnds.heard.clear()
+    space = {"x": tune.grid_search([1, 2])}
+    analysis = run(scored, tmp_path, config=space, scheduler=HearsEnds())
+    assert [(row["score"], row["done"]) for row in HearsEnds.heard] == [(1, True), (2, True)]
+    assert [row["done"] for row in analysis.trials[0].rows()] == [False]
+
+
 def test_no_best_trial_is_none_under_older_names_and_told(tmp_path, caplog):
     def nan_or_nothing(config):
         if config["x"]:
