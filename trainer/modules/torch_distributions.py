@@ -28,7 +28,12 @@ from gymnasium import spaces
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.modules.spaces import distribution_for
-from trainer.nn.distributions import ActionDistribution, Categorical, DiagGaussian
+from trainer.nn.distributions import (
+    ActionDistribution,
+    Categorical,
+    DiagGaussian,
+    MultiCategorical,
+)
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array
 
@@ -238,6 +243,49 @@ class TorchMultiDistribution:
         return TorchMultiDistribution([child.to_deterministic() for child in self.children])
 
 
+class TorchMultiCategorical(TorchMultiDistribution):
+    """Several choices beside each other, for MultiDiscrete actions: int64, [..., A]."""
+
+    input_lens: ClassVar[tuple[int, ...]] = ()
+    """How many alternatives each choice has; of classes that `get_partial_dist_cls` makes."""
+
+    @classmethod
+    def get_partial_dist_cls(  # type: ignore[override]
+        cls, *, input_lens: Sequence[int], space: object = None
+    ) -> type[TorchMultiCategorical]:
+        """A class that takes the logits of all choices from inputs side by side.
+
+        Args:
+            input_lens: how many alternatives each choice has.
+            space: of no effect.
+        """
+        del space
+        return type(cls.__name__, (cls,), {"input_lens": tuple(map(int, input_lens))})
+
+    @classmethod
+    def from_logits(
+        cls, logits: Any, input_lens: Sequence[int] | None = None
+    ) -> TorchMultiCategorical:
+        """The distribution of logits [..., K], split by `input_lens`, or as the class knows."""
+        pieces = logits.split(list(cls.input_lens if input_lens is None else input_lens), dim=-1)
+        return cls([TorchCategorical.from_logits(piece) for piece in pieces])
+
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, int64 [*sample_shape, ..., A]."""
+        torch = torch_library("TorchMultiCategorical")
+        return torch.stack(super().sample(sample_shape=sample_shape), dim=-1)
+
+    def logp(self, value: Any) -> Any:
+        """The sum over the choices, [...]."""
+        return super().logp(value.unbind(dim=-1))
+
+    def to_deterministic(self) -> TorchDeterministic:  # type: ignore[override]
+        """The most likely alternatives alone."""
+        torch = torch_library("TorchMultiCategorical")
+        chosen = [child.to_deterministic().loc for child in self.children]
+        return TorchDeterministic(torch.stack(chosen, dim=-1))
+
+
 # ---- for losses
 
 
@@ -400,6 +448,10 @@ def _is_of_space(module: Any, found: Any) -> bool:
     own = {TorchCategorical: Categorical, TorchDiagGaussian: DiagGaussian}
     space, kinds = module.action_space, [found]
     parts: list[ActionDistribution] = [module.action_distribution]
+    if isinstance(found, type) and issubclass(found, TorchMultiCategorical):
+        if not isinstance(space, spaces.MultiDiscrete) or type(parts[0]) is not MultiCategorical:
+            return False
+        return found.input_lens in ((), tuple(space.nvec.ravel().tolist()))
     if isinstance(found, type) and issubclass(found, TorchMultiDistribution):
         if not isinstance(space, spaces.Tuple):
             return False
