@@ -11,18 +11,25 @@ from pathlib import Path
 import pytest
 
 from callbacks import CallbackError, RLlibCallback
-from checkpoints import CheckpointError, CodeNotAllowedError, read_manifest
+from checkpoints import (
+    CheckpointError,
+    CodeNotAllowedError,
+    pack_code,
+    read_manifest,
+    write_checkpoint,
+)
 from checkpoints.signatures import DATA_VARIABLE, is_own, sign
 from tests import command_line
 from tests.command_line import SMALL
 from tests.saved_files import files_of
 from tests.scripts import run_script
 from trainer import Algorithm, PPOConfig, RLModuleSpec, StochasticSampling, tune
-from trainer.errors import JournalError
+from trainer.errors import JournalError, TuneError
 from trainer.modules.actor_critic import ActorCriticModule
 from trainer.runner_group.crash_files import is_own_crash, read_crash
 from trainer.testing import CountdownEnv
 from trainer.tune.journal_file import line_of
+from trainer.tune.stored_code import CODE_FOLDER
 
 
 class Mine(RLlibCallback):
@@ -253,6 +260,100 @@ def test_an_experiment_that_was_begun_here_goes_on_and_anothers_asks(env, tmp_pa
     with pytest.raises(CodeNotAllowedError, match="allow_code=True"):
         tune.Tuner.restore(tmp_path / "e", "PPO")
     tune.Tuner.restore(tmp_path / "e", "PPO", allow_code=True)
+
+
+class OwnScheduler(tune.schedulers.FIFOScheduler):
+    """A scheduler of this module."""
+
+
+def doubled(config):
+    tune.report({"loss": config["double"], "folder": str(config["folder"])})
+    if config["x"] == 2 and not (config["folder"] / "mended").exists():
+        raise ValueError("on purpose")
+
+
+def begin_with_code(folder):
+    """An experiment with code in its space and in all parts that may hold some."""
+    grid = tune.Tuner(
+        doubled,
+        param_space={
+            "x": tune.grid_search([1, 2]),
+            "double": tune.sample_from(lambda config: 2 * config["x"]),
+            "folder": folder,
+        },
+        tune_config=tune.TuneConfig(
+            in_process=True,
+            scheduler=OwnScheduler(),
+            trial_name_creator=lambda trial: f"mine-{trial.number}",
+        ),
+        run_config=tune.RunConfig(
+            name="e", storage_path=folder, verbose=0, stop=lambda trial_id, row: row["loss"] > 9
+        ),
+    ).fit()
+    assert [result.error is None for result in grid] == [True, False]
+
+
+def test_code_of_an_experiment_that_was_begun_here_is_kept_and_anothers_asked_for(
+    tmp_path, request
+):
+    begin_with_code(tmp_path)
+    (tmp_path / "mended").touch()
+    grid = tune.Tuner.restore(tmp_path / "e", doubled, resume_errored=True).fit()
+    assert [result.error for result in grid] == [None, None]
+    assert [result.rows()[-1]["loss"] for result in grid] == [2, 4]
+    assert [result.trial_name for result in grid] == ["mine-0", "mine-1"]
+    assert grid.is_exact
+    request.getfixturevalue("as_another_user")
+    with pytest.raises(TuneError, match="Give it again"):
+        tune.Tuner.restore(tmp_path / "e", doubled)
+    restored = tune.Tuner.restore(tmp_path / "e", doubled, allow_code=True)
+    assert type(restored._setup.tune_config.scheduler) is OwnScheduler
+
+
+class Bomb:
+    """Makes a file, and an empty dict, when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (_explode, (str(self.path),))
+
+
+def _explode(path):
+    Path(path).touch()
+    return {}
+
+
+def test_code_that_was_put_beside_an_own_journal_stays_closed(tmp_path, caplog):
+    begin_with_code(tmp_path)
+    kept = tmp_path / "e" / CODE_FOLDER
+    shutil.rmtree(kept)
+    write_checkpoint(kept, components={}, metadata={}, code=pack_code(Bomb(tmp_path / "boom")))
+    with pytest.raises(TuneError, match="Give it again"):
+        tune.Tuner.restore(tmp_path / "e", doubled)
+    assert not (tmp_path / "boom").exists()
+    assert "left closed" in caplog.text
+    with pytest.raises(TuneError, match="Give it again"):
+        tune.Tuner.restore(tmp_path / "e", doubled, allow_code=True)  # opened; holds nothing
+    assert (tmp_path / "boom").exists()
+
+
+def test_code_that_cannot_be_kept_is_told_and_asked_for(tmp_path, caplog):
+    lock = threading.Lock()
+    tune.Tuner(
+        by_lock,
+        param_space={"x": tune.sample_from(lambda _: 1 if lock else 2)},
+        tune_config=tune.TuneConfig(in_process=True),
+        run_config=tune.RunConfig(name="e", storage_path=tmp_path, verbose=0),
+    ).fit()
+    assert "param_space is not kept with the experiment e" in caplog.text
+    with pytest.raises(TuneError, match="Give it again"):
+        tune.Tuner.restore(tmp_path / "e", by_lock)
+
+
+def by_lock(config):
+    return {"x": config["x"]}
 
 
 class Failing(RLlibCallback):

@@ -19,6 +19,7 @@ from trainer.runtime.run_lock import RunLock
 from trainer.testing.processes import is_process_alive, wait_until
 from trainer.tune.checkpoint import DATA_FILE
 from trainer.tune.searchers import BasicVariantGenerator, ConcurrencyLimiter
+from trainer.tune.stored_code import CODE_FOLDER
 
 
 def run(trainable, folder, *, space=None, **more):
@@ -519,6 +520,11 @@ def test_a_subclass_of_a_ready_made_part_is_not_restored_as_that_part(tmp_path, 
         return tune.Tuner(by_report, tune_config=tuned(part), run_config=place).fit()
 
     grid = begun_with(own, "own")
+    kept = tune.Tuner.restore(tmp_path / "own", by_report)
+    (name,) = own
+    assert type(getattr(kept._setup.tune_config, name)) is type(own[name])
+    assert losses(kept.fit()) == losses(grid)
+    shutil.rmtree(tmp_path / "own" / CODE_FOLDER)
     with pytest.raises(TuneError, match=r"a subclass of .* cannot make again"):
         tune.Tuner.restore(tmp_path / "own", by_report)
     with pytest.raises(TuneError, match="a subclass of"):
@@ -564,8 +570,12 @@ def test_a_restore_with_something_else_is_refused_with_both_values(tmp_path):
         tune.Tuner.restore(tmp_path / "x", scored, param_space={"x": tune.uniform(0, 2)})
     with pytest.raises(TuneError, match="by_report"):
         tune.Tuner.restore(tmp_path / "x", by_report)
+    tuner = tune.Tuner(scored, param_space={"x": 1})
     with pytest.raises(TuneError, match="belongs to the class"):
-        tune.Tuner(scored, param_space={"x": 1}).restore(tmp_path / "x", scored)
+        tuner.restore(tmp_path / "x", scored)
+    assert not hasattr(tuner, "restore")
+    with pytest.raises(FileNotFoundError, match="holds no experiment"):
+        tune.Tuner.restore(tmp_path / "y", scored)
 
 
 def counting(config):

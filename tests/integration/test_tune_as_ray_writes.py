@@ -87,6 +87,55 @@ def test_last_rows_are_a_data_frame_by_the_trials_ids(tmp_path):
     assert list(frame["config/x"]) == [3, 5]
 
 
+class HearsEnds(tune.schedulers.FIFOScheduler):
+    """Notes the last rows of trials."""
+
+    heard = []
+
+    def on_trial_complete(self, controller, trial, result):
+        self.heard.append(result)
+
+
+def test_the_last_row_of_a_trial_is_done_where_its_end_is_told(tmp_path):
+    HearsEnds.heard.clear()
+    space = {"x": tune.grid_search([1, 2])}
+    analysis = run(scored, tmp_path, config=space, scheduler=HearsEnds())
+    assert [(row["score"], row["done"]) for row in HearsEnds.heard] == [(1, True), (2, True)]
+    assert [row["done"] for row in analysis.trials[0].rows()] == [False]
+
+
+def test_no_best_trial_is_none_under_older_names_and_told(tmp_path, caplog):
+    def nan_or_nothing(config):
+        if config["x"]:
+            tune.report(loss=float("nan"))
+
+    analysis = run(
+        nan_or_nothing, tmp_path, config={"x": tune.grid_search([0, 1])}, metric="loss", mode="min"
+    )
+    assert analysis.best_trial is analysis.best_config is analysis.get_best_logdir() is None
+    assert "No trial is the best by 'loss'. Trials 00001 have it" in caplog.text
+    assert analysis.get_best_trial(filter_nan_and_inf=False).trial_id == "00001"
+    assert analysis.get_best_trial("los", filter_nan_and_inf=False) is None
+    with pytest.raises(TuneError, match="No trial is the best"):
+        _ = analysis.best_result
+    with pytest.raises(TuneError, match="No trial is the best"):
+        analysis.grid.get_best_result()
+
+
+def test_trials_that_have_not_reported_are_in_no_data_frame_of_rows(tmp_path):
+    pytest.importorskip("pandas")
+
+    def every_second(config):
+        if config["x"] != 2:
+            tune.report(loss=config["x"])
+
+    analysis = run(every_second, tmp_path, config={"x": tune.grid_search([1, 2, 3])})
+    for frame in (analysis.dataframe(), analysis.dataframe("loss", "min")):
+        assert list(frame["loss"]) == [1, 3]
+        assert list(frame.index) == [0, 1]
+    assert len(analysis.results_df) == 3
+
+
 class OwnError(ValueError):
     """Has attributes and another constructor."""
 

@@ -6,6 +6,11 @@ from gymnasium import spaces
 
 from trainer import Columns, RLModuleSpec, TorchRLModule
 from trainer.errors import ModuleError
+from trainer.modules.torch_distributions import (
+    TorchDiagGaussian,
+    TorchMultiCategorical,
+    TorchMultiDistribution,
+)
 from trainer.rllib_names.torch_names import TorchCategorical, ValueFunctionAPI, try_import_torch
 from trainer.testing.checks import check_module
 
@@ -148,3 +153,81 @@ def test_logits_and_probabilities_are_alternatives():
     for given in ({}, {"logits": probs, "probs": probs}):
         with pytest.raises(ModuleError, match="expected one of them"):
             TorchCategorical(**given)
+
+
+def of_torch(dist):
+    """The same distribution of Torch's own."""
+    if isinstance(dist, TorchCategorical):
+        return torch.distributions.Categorical(logits=dist.logits)
+    return torch.distributions.Independent(torch.distributions.Normal(dist.loc, dist.scale), 1)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
+def test_divergences_and_draws_are_those_of_torch(kind):
+    first, second = torch.randn((2, 5, 6), generator=torch.Generator().manual_seed(0))
+    made = TorchCategorical if kind == "categorical" else TorchDiagGaussian
+    before, now = made.from_logits(first), made.from_logits(second)
+    expected = torch.distributions.kl_divergence(of_torch(before), of_torch(now))
+    torch.testing.assert_close(before.kl(now), expected)
+    pair = TorchMultiDistribution([before, now])
+    other = TorchMultiDistribution([now, now])
+    torch.testing.assert_close(pair.kl(other), expected)
+    torch.manual_seed(3)
+    single = before.sample()
+    torch.manual_seed(3)
+    several = before.sample(sample_shape=())
+    assert torch.equal(single, several)
+    drawn = before.sample(sample_shape=(4000,))
+    assert drawn.shape == (4000, *single.shape)
+    estimate = -before.logp(drawn).mean(dim=0)
+    torch.testing.assert_close(estimate, of_torch(before).entropy(), atol=0.1, rtol=0.0)
+    fixed = before.to_deterministic()
+    assert torch.equal(fixed.sample(sample_shape=(2,))[1], fixed.loc)
+
+
+def test_several_choices_are_one_action():
+    logits = torch.randn((5, 5), generator=torch.Generator().manual_seed(0))
+    by_class = TorchMultiCategorical.get_partial_dist_cls(space=None, input_lens=[2, 3])
+    dist = by_class.from_logits(logits)
+    parts = [TorchCategorical(logits[:, :2]), TorchCategorical(logits[:, 2:])]
+    actions = dist.sample(sample_shape=(7,))
+    assert actions.shape == (7, 5, 2)
+    assert actions.dtype == torch.int64
+    expected = parts[0].logp(actions[..., 0]) + parts[1].logp(actions[..., 1])
+    torch.testing.assert_close(dist.logp(actions), expected)
+    torch.testing.assert_close(dist.entropy(), parts[0].entropy() + parts[1].entropy())
+    likely = dist.to_deterministic().sample()
+    assert torch.equal(likely, torch.stack([part.logits.argmax(-1) for part in parts], dim=-1))
+    same = TorchMultiCategorical.from_logits(logits, input_lens=(2, 3))
+    torch.testing.assert_close(same.logp(actions), expected)
+
+
+@pytest.mark.parametrize("sizes", [None, [2, 3], [3, 2]])
+def test_a_module_may_name_the_class_of_its_multi_discrete_actions(sizes):
+    class Module(WithTemperature):
+        def setup(self):
+            super().setup()
+            found = TorchMultiCategorical
+            self.action_dist_cls = found.get_partial_dist_cls(input_lens=sizes) if sizes else found
+
+    spec = RLModuleSpec(Module, SPACES[0], spaces.MultiDiscrete([2, 3]))
+    if sizes == [3, 2]:
+        with pytest.raises(ModuleError, match="would not be used here"):
+            spec.build(np.random.default_rng(0))
+    else:
+        inputs = spec.build(np.random.default_rng(0)).forward_train({"obs": np.ones((3, 4))})
+        plain = RLModuleSpec(WithTemperature, SPACES[0], spaces.MultiDiscrete([2, 3]))
+        expected = plain.build(np.random.default_rng(0)).forward_train({"obs": np.ones((3, 4))})
+        np.testing.assert_array_equal(inputs["action_dist_inputs"], expected["action_dist_inputs"])
+
+
+def test_draws_of_a_gaussian_let_gradients_through():
+    loc = torch.zeros((3, 2), requires_grad=True)
+    dist = TorchDiagGaussian(loc, torch.tensor([0.5, 2.0]))
+    assert not dist.sample().requires_grad
+    dist.rsample(sample_shape=(4,)).sum().backward()
+    assert torch.equal(loc.grad, torch.full((3, 2), 4.0))
+
+
+def test_an_action_of_probability_0_has_a_finite_entropy():
+    assert torch.isfinite(TorchCategorical(probs=torch.tensor([[1.0, 0.0]])).entropy()).all()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.tune_simulation import Simulation, default_rows, make_plan
+from trainer import tune
 from trainer.errors import TuneError
 from trainer.tune.naming import create_searcher
 from trainer.tune.optuna_search import OptunaSearch
@@ -25,6 +26,7 @@ from trainer.tune.search_space import (
     sample_from,
     uniform,
 )
+from trainer.tune.searchers import Searcher
 
 optuna = pytest.importorskip("optuna")
 
@@ -192,6 +194,116 @@ def test_several_metrics_are_searched_together():
     assert Simulation(make, seed=1, kill_every=0.2).run().decided() == undisturbed.decided()
 
 
+def test_a_space_of_domains_may_be_given_to_the_searcher():
+    space = {"x": uniform(2, 3), "nested": {"h": choice([[1], [2, 2]])}}
+
+    def make():
+        return make_plan(
+            {"c": 1},
+            searcher=OptunaSearch(space, points_to_evaluate=[{"nested": {"h": [2, 2]}}]),
+            num_samples=9,
+        )
+
+    undisturbed = Simulation(make)
+    outcome = undisturbed.run()
+    configs = [undisturbed.controller.config_of(number) for number in outcome.configs]
+    assert configs[0]["nested"]["h"] == [2, 2]
+    assert all(config["c"] == 1 and 2 <= config["x"] <= 3 for config in configs)
+    assert {tuple(config["nested"]["h"]) for config in configs} == {(1,), (2, 2)}
+    again = Simulation(make, seed=1, kill_every=0.2)
+    assert again.run().decided() == outcome.decided()
+    assert again.controller.inexact_reasons == ()
+
+
+class Around(Searcher):
+    """Asks Optuna itself, and halves what it suggests."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = OptunaSearch({"x": uniform(0, 1)}, metric="score", mode="max", seed=7)
+
+    def suggest(self, trial_id):
+        return {"x": self.inner.suggest(trial_id)["x"] / 2}
+
+    def on_trial_result(self, trial_id, result):
+        self.inner.on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.inner.on_trial_complete(trial_id, result, error)
+        self.inner.on_trial_complete(trial_id, result, error)  # which is told once
+        self.inner.on_trial_result(trial_id, result)
+
+
+def test_a_searcher_of_a_user_asks_optuna_itself_and_repeats_after_restores():
+    def make():
+        return make_plan({"x": uniform(0, 1)}, searcher=Around(), num_samples=20)
+
+    undisturbed = Simulation(make)
+    outcome = undisturbed.run()
+    assert all(params["x"] <= 0.5 for params in outcome.configs.values())
+    study = undisturbed.controller._searcher.inner.to_study()
+    assert {each.state.name for each in study.trials} == {"COMPLETE"}
+    assert [each.params["x"] / 2 for each in study.trials] == [
+        params["x"] for _, params in sorted(outcome.configs.items())
+    ]
+    again = Simulation(make, seed=1, kill_every=0.2)
+    assert again.run().decided() == outcome.decided()
+    late = [params["x"] for number, params in outcome.configs.items() if number >= 15]
+    assert statistics.mean(late) > 0.3  # it has learnt where the best are
+
+
+def test_domains_become_distributions_of_optuna():
+    found = OptunaSearch.convert_search_space({"x": uniform(0, 1), "nested": {"n": randint(1, 9)}})
+    assert found == {
+        "x": optuna.distributions.FloatDistribution(0, 1),
+        "nested/n": optuna.distributions.IntDistribution(1, 8),
+    }
+
+
+class Counting(OptunaSearch):
+    """Notes what it hears, beside what Optuna does; copies share the list."""
+
+    heard = []
+
+    def on_trial_result(self, trial_id, result):
+        super().on_trial_result(trial_id, result)
+        self.heard.append(result["training_iteration"])
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        super().on_trial_complete(trial_id, result, error)
+        self.heard.append("failed" if error else "complete")
+
+
+def test_a_trial_that_is_taken_up_again_goes_on_and_a_subclass_hears_of_all(tmp_path):
+    Counting.heard.clear()
+
+    def fails_once(config):
+        found = tune.get_checkpoint()
+        for step in range(1 if found is None else 2, 4):
+            saved = tune.Checkpoint.from_data({"step": step})
+            tune.report({"score": config["x"], "step": step}, checkpoint=saved)
+            if found is None:
+                raise ValueError("on purpose")
+
+    tuning = {"in_process": True, "metric": "score", "mode": "max", "seed": 0}
+    tune.Tuner(
+        fails_once,
+        param_space={"x": uniform(0, 1)},
+        tune_config=tune.TuneConfig(**tuning, search_alg=Counting()),
+        run_config=tune.RunConfig(name="x", storage_path=tmp_path, verbose=0),
+    ).fit()
+    restored = tune.Tuner.restore(
+        tmp_path / "x",
+        fails_once,
+        resume_errored=True,
+        tune_config=tune.TuneConfig(**tuning, search_alg=Counting()),
+    )
+    (result,) = restored.fit()
+    assert result.error is None
+    assert result.metrics["training_iteration"] == 3
+    assert Counting.heard[-5:] == [1, "failed", 2, 3, "complete"]
+
+
 def test_a_grid_sampler_has_one_seed_for_all_points():
     def make():
         sampler = optuna.samplers.GridSampler({"x": [0, 1, 2, 3], "y": [0, 1]})
@@ -293,7 +405,15 @@ def test_a_sampler_that_remembers_is_made_once_and_goes_on():
         (lambda: started({"x": 1}), "nothing to search"),
         (lambda: started({"x": sample_from(lambda: 1)}), "nothing to search"),
         (lambda: started({"x": uniform(0, 1)}, metric=None), "no metric"),
-        (lambda: started({}, {"x": uniform(0, 1)}), "Optuna's distributions"),
+        (lambda: OptunaSearch({"x": uniform(0, 1), "c": 1}), "'c': 1.*expected domains"),
+        (lambda: OptunaSearch({"x": grid_search([1])}), "grids belong into param_space"),
+        (lambda: OptunaSearch({"x": sample_from(lambda: 1)}), "sample_from and grids belong"),
+        (
+            lambda: OptunaSearch(
+                {"x": uniform(0, 1), "y": optuna.distributions.FloatDistribution(0, 1)}
+            ),
+            "distributions by path alone",
+        ),
     ],
 )
 def test_what_optuna_cannot_search_is_refused(make, expected):

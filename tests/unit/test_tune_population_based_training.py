@@ -225,6 +225,15 @@ def test_settings_of_a_config_object_are_changed():
     assert config.model_config["fcnet_hiddens"] in ([8], [9])
 
 
+def test_one_trial_alone_goes_on_unchanged_and_is_told_of(caplog):
+    scheduler, (alone,) = population(1)
+    assert "population of one trial" in caplog.text
+    for time in (2, 4):
+        assert [each.action for each in report(scheduler, alone, time, 1.0)] == ["pause", "resume"]
+    with pytest.raises(TuneError, match="unknown size"):
+        population(1)[0].begin(SchedulerContext(1, None, SearchSpace({})))
+
+
 def test_a_function_of_the_user_explores_last():
     def explore(config):
         config["x"] = 0.25
@@ -420,7 +429,6 @@ def test_a_policy_that_cannot_be_replayed_is_refused(tmp_path):
         lambda: PopulationBasedTraining(hyperparam_mutations={"x": [1]}, quantile_fraction=0.6),
         lambda: PopulationBasedTraining(hyperparam_mutations={"x": [1]}, resample_probability=2),
         lambda: PopulationBasedTraining(hyperparam_mutations={"x": [1]}, perturbation_interval=0),
-        lambda: population(1),
     ],
 )
 def test_arguments_that_make_no_population_are_refused(make):

@@ -88,7 +88,7 @@ def test_an_experiment_that_stands_still_is_ended():
     assert ends_at(ExperimentPlateauStopper("score", top=2, mode="max"), [1, 3, 2, 3]) == 4
     assert ends_at(ExperimentPlateauStopper("score", top=2), [1, 3, NAN, 1]) == 4
     patient = ExperimentPlateauStopper("score", top=2, patience=2)
-    assert ends_at(patient, [1, 1, 2, 2, 2]) == 4
+    assert ends_at(patient, [1, 1, 2, 2, 2]) == 3
 
 
 def test_a_timeout_is_no_row_s_business_and_inexact():
@@ -136,6 +136,9 @@ def test_stoppers_refuse_arguments_without_sense():
         TrialPlateauStopper("score", metric_threshold=3)
     with pytest.raises(TuneError, match="top"):
         ExperimentPlateauStopper("score", top=1)
+    for kind in (ExperimentPlateauStopper, TrialPlateauStopper):
+        with pytest.raises(TuneError, match=r"std=0.*expected.*std > 0"):
+            kind("score", std=0)
     with pytest.raises(TuneError, match="seconds"):
         TimeoutStopper(0)
 

@@ -28,7 +28,12 @@ from gymnasium import spaces
 from trainer.episodes import nested
 from trainer.errors import ModuleError
 from trainer.modules.spaces import distribution_for
-from trainer.nn.distributions import ActionDistribution, Categorical, DiagGaussian
+from trainer.nn.distributions import (
+    ActionDistribution,
+    Categorical,
+    DiagGaussian,
+    MultiCategorical,
+)
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array
 
@@ -58,27 +63,39 @@ class TorchCategorical:
                 f"{type(self).__name__} was given {'none' if logits is None else 'both'} of "
                 "`logits` and `probs`; expected one of them, a tensor with a number per action."
             )
-        self.logits = probs.log() if logits is None else logits
+        if logits is None:
+            torch = torch_library("TorchCategorical")
+            logits = torch.distributions.utils.probs_to_logits(probs)  # that of 0 is finite
+        self.logits = logits
 
     @classmethod
     def from_logits(cls, logits: Any, **kwargs: Any) -> TorchCategorical:
         """The distribution of what a forward pass gave."""
         return cls(logits=logits, **kwargs)
 
-    def sample(self) -> Any:
-        """Drawn actions, int64 [...]; Torch's generator is seeded while a module acts or learns."""
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, int64 [*sample_shape, ...].
+
+        Torch's generator is seeded while a module acts or learns.
+        """
         torch = torch_library("TorchCategorical")
-        return torch.distributions.Categorical(logits=self.logits).sample()
+        drawn = torch.distributions.Categorical(logits=self.logits)
+        return drawn.sample(torch.Size(sample_shape))
 
     def logp(self, value: Any) -> Any:
-        """The log-probabilities of actions, [...]."""
-        normal = self.logits.log_softmax(dim=-1)
+        """The log-probabilities of actions, [*sample_shape, ...]."""
+        normal = self.logits.log_softmax(dim=-1).expand(*value.shape, -1)
         return normal.gather(-1, value.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Any:
         """The entropies in nats, [...]."""
         normal = self.logits.log_softmax(dim=-1)
         return -(normal.exp() * normal).sum(dim=-1)
+
+    def kl(self, other: TorchCategorical) -> Any:
+        """KL(this ‖ other) in nats, [...]."""
+        own, others = (each.logits.log_softmax(dim=-1) for each in (self, other))
+        return (own.exp() * (own - others)).sum(dim=-1)
 
     def to_deterministic(self) -> TorchDeterministic:
         """The most likely actions alone."""
@@ -95,9 +112,9 @@ class TorchDeterministic:
     def __init__(self, loc: Any) -> None:
         self.loc = loc
 
-    def sample(self) -> Any:
-        """The actions."""
-        return self.loc
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """The actions, [*sample_shape, ...]."""
+        return self.loc.expand(*sample_shape, *self.loc.shape)
 
     def logp(self, value: Any) -> Any:
         """Zeros, [B]: nothing was drawn."""
@@ -125,11 +142,22 @@ class TorchDiagGaussian:
         loc, log_std = logits.chunk(2, dim=-1)
         return cls(loc, log_std.exp(), **kwargs)
 
-    def sample(self) -> Any:
-        """Drawn actions, [..., A]; see `TorchCategorical.sample`."""
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, [*sample_shape, ..., A]; see `TorchCategorical.sample`."""
         torch = torch_library("TorchDiagGaussian")
         with torch.no_grad():
-            return torch.normal(self.loc, self.scale)
+            return torch.normal(*self._expanded(sample_shape))
+
+    def rsample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, [*sample_shape, ..., A], that gradients go through."""
+        torch = torch_library("TorchDiagGaussian")
+        loc, scale = self._expanded(sample_shape)
+        return loc + scale * torch.randn_like(loc)
+
+    def _expanded(self, sample_shape: Sequence[int]) -> list[Any]:
+        torch = torch_library("TorchDiagGaussian")
+        both = torch.broadcast_tensors(self.loc, self.scale)
+        return [each.expand(*sample_shape, *each.shape) for each in both]
 
     def logp(self, value: Any) -> Any:
         """The log-densities of actions, [...]."""
@@ -139,6 +167,12 @@ class TorchDiagGaussian:
     def entropy(self) -> Any:
         """The entropies in nats, [...]."""
         return (self.scale.log() + 0.5 + 0.5 * math.log(2.0 * math.pi)).sum(dim=-1)
+
+    def kl(self, other: TorchDiagGaussian) -> Any:
+        """KL(this ‖ other) in nats, [...]."""
+        spread = self.scale.square() + (self.loc - other.loc).square()
+        ratio = spread / (2.0 * other.scale.square())
+        return (other.scale.log() - self.scale.log() + ratio - 0.5).sum(dim=-1)
 
     def to_deterministic(self) -> TorchDeterministic:
         """The means alone."""
@@ -186,9 +220,9 @@ class TorchMultiDistribution:
         found = zip(cls.parts, pieces, strict=True)
         return cls([kind.from_logits(piece) for (kind, _), piece in found])  # type: ignore[attr-defined]
 
-    def sample(self) -> tuple[Any, ...]:
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> tuple[Any, ...]:
         """Drawn actions, one of each part."""
-        return tuple(child.sample() for child in self.children)
+        return tuple(child.sample(sample_shape=sample_shape) for child in self.children)
 
     def logp(self, value: Sequence[Any]) -> Any:
         """The sum over the parts, [...]."""
@@ -199,9 +233,57 @@ class TorchMultiDistribution:
         """The sum over the parts, [...]."""
         return sum(child.entropy() for child in self.children)
 
+    def kl(self, other: TorchMultiDistribution) -> Any:
+        """KL(this ‖ other), the sum over the parts, [...]."""
+        pairs = zip(self.children, other.children, strict=True)
+        return sum(child.kl(part) for child, part in pairs)
+
     def to_deterministic(self) -> TorchMultiDistribution:
         """The most likely actions of all parts."""
         return TorchMultiDistribution([child.to_deterministic() for child in self.children])
+
+
+class TorchMultiCategorical(TorchMultiDistribution):
+    """Several choices beside each other, for MultiDiscrete actions: int64, [..., A]."""
+
+    input_lens: ClassVar[tuple[int, ...]] = ()
+    """How many alternatives each choice has; of classes that `get_partial_dist_cls` makes."""
+
+    @classmethod
+    def get_partial_dist_cls(  # type: ignore[override]
+        cls, *, input_lens: Sequence[int], space: object = None
+    ) -> type[TorchMultiCategorical]:
+        """A class that takes the logits of all choices from inputs side by side.
+
+        Args:
+            input_lens: how many alternatives each choice has.
+            space: of no effect.
+        """
+        del space
+        return type(cls.__name__, (cls,), {"input_lens": tuple(map(int, input_lens))})
+
+    @classmethod
+    def from_logits(
+        cls, logits: Any, input_lens: Sequence[int] | None = None
+    ) -> TorchMultiCategorical:
+        """The distribution of logits [..., K], split by `input_lens`, or as the class knows."""
+        pieces = logits.split(list(cls.input_lens if input_lens is None else input_lens), dim=-1)
+        return cls([TorchCategorical.from_logits(piece) for piece in pieces])
+
+    def sample(self, *, sample_shape: Sequence[int] = ()) -> Any:
+        """Drawn actions, int64 [*sample_shape, ..., A]."""
+        torch = torch_library("TorchMultiCategorical")
+        return torch.stack(super().sample(sample_shape=sample_shape), dim=-1)
+
+    def logp(self, value: Any) -> Any:
+        """The sum over the choices, [...]."""
+        return super().logp(value.unbind(dim=-1))
+
+    def to_deterministic(self) -> TorchDeterministic:  # type: ignore[override]
+        """The most likely alternatives alone."""
+        torch = torch_library("TorchMultiCategorical")
+        chosen = [child.to_deterministic().loc for child in self.children]
+        return TorchDeterministic(torch.stack(chosen, dim=-1))
 
 
 # ---- for losses
@@ -366,6 +448,10 @@ def _is_of_space(module: Any, found: Any) -> bool:
     own = {TorchCategorical: Categorical, TorchDiagGaussian: DiagGaussian}
     space, kinds = module.action_space, [found]
     parts: list[ActionDistribution] = [module.action_distribution]
+    if isinstance(found, type) and issubclass(found, TorchMultiCategorical):
+        if not isinstance(space, spaces.MultiDiscrete) or type(parts[0]) is not MultiCategorical:
+            return False
+        return found.input_lens in ((), tuple(space.nvec.ravel().tolist()))
     if isinstance(found, type) and issubclass(found, TorchMultiDistribution):
         if not isinstance(space, spaces.Tuple):
             return False

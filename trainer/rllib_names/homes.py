@@ -300,7 +300,7 @@ HOMES: Final = (
     (
         "ray.rllib.core.distribution.torch.torch_distribution",
         _TORCH,
-        "TorchDeterministic TorchDiagGaussian TorchMultiDistribution",
+        "TorchDeterministic TorchDiagGaussian TorchMultiCategorical TorchMultiDistribution",
     ),
     ("ray.rllib.utils.torch_utils", _TORCH, "one_hot"),
     ("ray.rllib.utils.typing", "typing", "?=Any"),

@@ -21,6 +21,7 @@ from trainer.modules.torch_actor_critic import PPOTorchRLModule
 from trainer.modules.torch_distributions import TorchCategorical as TorchCategorical
 from trainer.modules.torch_distributions import TorchDeterministic as TorchDeterministic
 from trainer.modules.torch_distributions import TorchDiagGaussian as TorchDiagGaussian
+from trainer.modules.torch_distributions import TorchMultiCategorical as TorchMultiCategorical
 from trainer.modules.torch_distributions import TorchMultiDistribution as TorchMultiDistribution
 from trainer.rllib_names.small_names import FLOAT_MIN as FLOAT_MIN
 from trainer.rllib_names.small_names import convert_to_numpy as convert_to_numpy

@@ -75,7 +75,7 @@ from trainer.tune.journal_entries import (
 from trainer.tune.parts import keys_of
 from trainer.tune.plan import ExperimentPlan
 from trainer.tune.positions import Kind, seed_at
-from trainer.tune.rows import AppearingKeys, Row, view_of
+from trainer.tune.rows import AppearingKeys, Row, row_of_end, view_of
 from trainer.tune.scheduling import SchedulerContext, Verdict, entry_of
 from trainer.tune.searchers import HowOver, SearchContext, Searcher, Suggestion
 from trainer.tune.turns import FILL, Turns
@@ -772,12 +772,12 @@ class Controller:
             EndTrial(trial.number, trial.num_rows, trial.status, entry.reason, should_save)
         )
         how: HowOver = "failed" if has_failed else "pruned" if entry.is_early else "complete"
-        self._searcher.on_over(trial, trial.last_row, how)
+        last = trial.last_row if has_failed else row_of_end(trial.last_row)
+        self._searcher.on_over(trial, last, how)
         verdicts: Sequence[Verdict] = ()
         if entry.by != "scheduler" and (entry.by != "experiment" or has_failed):  # else it knows
-            verdicts = self._scheduler.on_trial_complete(trial, trial.last_row, has_failed)
-        if trial.last_row is not None:
-            trial.last_row = view_of(trial.last_row, self._keys)
+            verdicts = self._scheduler.on_trial_complete(trial, last, has_failed)
+        trial.last_row = last and view_of(last, self._keys)
         return self._decisions(verdicts)
 
     def _end_all(self, entry: EndAllEntry) -> Sequence[Consequence]:

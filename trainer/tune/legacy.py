@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from trainer.tune.trainables import with_resources
 from trainer.tune.trial_records import TRIALS_FOLDER
 from trainer.tune.tuner import Tuner
 
+_LOGGER = logging.getLogger(__name__)
 _RESUMES: Final[Mapping[Any, Mapping[str, bool]]] = {
     True: {},
     "LOCAL": {},
@@ -153,24 +155,24 @@ class ExperimentAnalysis:
         return dict(zip(self._ids(), (each.metrics_dataframe for each in self.grid), strict=True))
 
     @property
-    def best_trial(self) -> AnalysedTrial:
-        """The best result by the experiment's metric."""
+    def best_trial(self) -> AnalysedTrial | None:
+        """The best result by the experiment's metric; None, which is logged, if there is none."""
         return self.get_best_trial()
 
     @property
     def best_config(self) -> Any:
-        """The config of the best trial."""
-        return self.get_best_trial().config
+        """The config of the best trial; None if there is none."""
+        return self.get_best_config()
 
     @property
     def best_result(self) -> dict[str, Any]:
         """The last row of the best trial."""
-        return self.get_best_trial().last_result
+        return self._best().last_result
 
     @property
     def best_dataframe(self) -> Any:
         """All rows of the best trial as a pandas DataFrame."""
-        return self.get_best_trial().metrics_dataframe
+        return self._best().metrics_dataframe
 
     @property
     def best_result_df(self) -> Any:
@@ -180,36 +182,48 @@ class ExperimentAnalysis:
     @property
     def best_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint of the best trial."""
-        return self.get_best_trial().checkpoint
+        return self._best().checkpoint
 
     @property
     def best_logdir(self) -> str:
         """The folder of the best trial."""
-        return self.get_best_trial().path
+        return self._best().path
 
     best_trial_path = best_logdir
 
+    def _best(self, metric: str | None = None, mode: Mode | None = None) -> AnalysedTrial:
+        """The best result; a TuneError if there is none."""
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        return _as_trial(self.grid.get_best_result(metric, mode))
+
     def get_best_trial(
-        self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
-    ) -> AnalysedTrial:
-        """The best result; see `ResultGrid.get_best_result`."""
-        return _as_trial(
-            self.grid.get_best_result(
-                metric or self.default_metric, mode or self.default_mode, scope
-            )
-        )
+        self,
+        metric: str | None = None,
+        mode: Mode | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> AnalysedTrial | None:
+        """The best result; see `ResultGrid.get_best_result`. None, which is logged, without one."""
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        best = self.grid._best(metric, mode, scope, filter_nan_and_inf)
+        if isinstance(best, TuneError):
+            _LOGGER.warning("%s", best)
+            return None
+        return _as_trial(best)
 
     def get_best_config(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
     ) -> Any:
-        """The config of the best trial."""
-        return self.get_best_trial(metric, mode, scope).config
+        """The config of the best trial; None if there is none."""
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.config
 
     def get_best_logdir(
         self, metric: str | None = None, mode: Mode | None = None, scope: str = "last"
-    ) -> str:
-        """The folder of the best trial."""
-        return self.get_best_trial(metric, mode, scope).path
+    ) -> str | None:
+        """The folder of the best trial; None if there is none."""
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.path
 
     def get_best_checkpoint(
         self, trial: Result, metric: str | None = None, mode: Mode | None = None
@@ -224,17 +238,22 @@ class ExperimentAnalysis:
         self, trial: Result | None = None, metric: str | None = None, mode: Mode | None = None
     ) -> Checkpoint | None:
         """The newest checkpoint of a trial; None: of the best one."""
-        return (trial or self.get_best_trial(metric, mode)).checkpoint
+        return (trial or self._best(metric, mode)).checkpoint
 
     def get_all_configs(self) -> dict[str, Any]:
         """All configs, by the trials' ids."""
         return dict(zip(self._ids(), (each.config for each in self.grid), strict=True))
 
     def dataframe(self, metric: str | None = None, mode: Mode | None = None) -> Any:
-        """A pandas DataFrame with a row per trial: its last, or with `mode` that of the best."""
+        """A pandas DataFrame with a row per trial: its last, or with `mode` that of the best.
+
+        Trials that have not reported have none; `results_df` has all.
+        """
         if mode is not None and metric is None:
             raise TuneSettingError(f"dataframe(mode={mode!r}) has no metric; give one.")
-        return self.grid.get_dataframe(None if mode is None else metric, mode)
+        frame = self.grid.get_dataframe(None if mode is None else metric, mode)
+        has_reported = [each.last_row is not None for each in self.grid]
+        return frame[has_reported].reset_index(drop=True)
 
     def stats(self) -> dict[str, Any]:
         """How many trials there are, and how many failed."""

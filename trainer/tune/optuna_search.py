@@ -29,7 +29,15 @@ from trainer.errors import TuneError
 from trainer.tune.events import Trial
 from trainer.tune.positions import Kind, seed_at
 from trainer.tune.rows import Row, number_at
-from trainer.tune.search_space import Choice, Domain, Normal, Range, SampleFrom
+from trainer.tune.search_space import (
+    Choice,
+    Domain,
+    GridSearch,
+    Normal,
+    Range,
+    SampleFrom,
+    SearchSpace,
+)
 from trainer.tune.searchers import (
     HowOver,
     SearchContext,
@@ -38,6 +46,7 @@ from trainer.tune.searchers import (
     refuse_dependent_samples,
 )
 from trainer_toolkit.checks import plain_scalar, shown
+from trainer_toolkit.trees import named_leaves
 
 _NUM_STARTUP_TRIALS: Final = 10
 _EXACT: Final = (
@@ -78,9 +87,9 @@ class OptunaSearch(Searcher):
     """Suggestions of one of Optuna's samplers.
 
     Args:
-        space: a dict of Optuna's distributions by path, or a function `fn(trial) -> dict | None`
-            that calls `trial.suggest_…` by path and may return constants; None: the domains of
-            `param_space`.
+        space: a dict of domains (`uniform`, `choice` …), nested as `param_space` is; a dict of
+            Optuna's distributions by path; or a function `fn(trial) -> dict | None` that calls
+            `trial.suggest_…` by path and may return constants. None: the domains of `param_space`.
         metric: path into the rows, or a list of them; None: that of `TuneConfig`.
         mode: "min" or "max", or a list of them; None: that of `TuneConfig`.
         points_to_evaluate: configs that are tried first.
@@ -91,6 +100,9 @@ class OptunaSearch(Searcher):
             the numbers that `Study.optimize` would, because each suggestion has its own.
         evaluated_rewards: the metrics of `points_to_evaluate`, which are then known and not tried.
         study_name: refused, as `storage` is: the journal is the store.
+
+    A searcher of yours around it may ask it itself: `suggest`, `on_trial_result` and
+    `on_trial_complete`, with a `space`, `metric` and `mode` of its own. Without a seed, 0 is taken.
 
     Raises:
         ImportError: Optuna is not installed.
@@ -127,6 +139,8 @@ class OptunaSearch(Searcher):
         self._space, self._points = space, list(points_to_evaluate or ())
         self._rewards = None if evaluated_rewards is None else list(evaluated_rewards)
         self._seed = seed
+        self._own = self._own_space(space)
+        self._by_hand: dict[str, Trial] = {}
         self._sampler = self._checked_sampler(sampler)  # imports Optuna: told now if it is absent
 
     @property
@@ -141,6 +155,30 @@ class OptunaSearch(Searcher):
         if sampler is not None and (isinstance(sampler, type) or not callable(sampler)):
             raise _no_sampler(sampler, "")
         return sampler
+
+    @classmethod
+    def convert_search_space(cls, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Optuna's distributions by path, for the domains of a dict."""
+        made = cls()
+        domains = SearchSpace(spec).parameters
+        return {path: made._distribution(path, domain) for path, domain in domains.items()}
+
+    def _own_space(self, space: Any) -> SearchSpace | None:
+        """The space of domains that was given to the searcher; None if it is none of domains."""
+        if not isinstance(space, Mapping):
+            return None
+        base = self._optuna.distributions.BaseDistribution
+        leaves = dict(named_leaves(space))
+        if all(isinstance(each, base) for each in leaves.values()):
+            return None
+        for path, each in leaves.items():
+            if not isinstance(each, Domain) or isinstance(each, GridSearch | SampleFrom):
+                raise TuneError(
+                    f"OptunaSearch(space={{{path!r}: {shown(each)}}}): expected domains such as "
+                    "uniform(lower, upper), or Optuna's distributions by path alone. Constants, "
+                    "sample_from and grids belong into param_space."
+                )
+        return SearchSpace(space)
 
     # ---- the study
 
@@ -180,32 +218,32 @@ class OptunaSearch(Searcher):
             self._add_known_points(self._rewards)
 
     def _flat_of(self, point: Mapping[str, Any]) -> dict[str, Any]:
-        if self._space is None:
-            return self.context.space.flat_point(point)
-        return dict(point)
+        if self._own is not None:
+            return self._own.flat_point(point)
+        return self.context.space.flat_point(point) if self._space is None else dict(point)
+
+    @property
+    def _domains(self) -> Mapping[str, Domain]:
+        """The domains that Optuna's distributions stand for; none where it was given these."""
+        if self._own is not None:
+            return self._own.parameters
+        return self.context.space.parameters if self._space is None else {}
 
     def _found_distributions(self, context: SearchContext) -> dict[str, Any]:
         if self._by_run is not None:
             return {}
-        if isinstance(self._space, Mapping):
-            base = self._optuna.distributions.BaseDistribution
-            wrong = {path: each for path, each in self._space.items() if not isinstance(each, base)}
-            if wrong:
-                path, each = next(iter(wrong.items()))
-                raise TuneError(
-                    f"OptunaSearch(space={{{path!r}: {shown(each)}}}): expected Optuna's "
-                    "distributions by path. Domains of tune belong into param_space."
-                )
+        if isinstance(self._space, Mapping) and self._own is None:
             return dict(self._space)
-        if not context.space.parameters:
+        space = context.space if self._own is None else self._own
+        if not space.parameters:
             raise TuneError(
                 "OptunaSearch has nothing to search: param_space has no uniform(), choice() …, and "
                 "no space was given. Write domains into param_space."
             )
-        drawn_by_us = refuse_dependent_samples(context.space, "OptunaSearch")
+        drawn_by_us = refuse_dependent_samples(space, "OptunaSearch")
         return {
             path: self._distribution(path, domain)
-            for path, domain in context.space.parameters.items()
+            for path, domain in space.parameters.items()
             if path not in drawn_by_us
         }
 
@@ -262,7 +300,7 @@ class OptunaSearch(Searcher):
 
     # ---- suggesting
 
-    def next_suggestion(self, number: int) -> Suggestion | str | None:
+    def next_suggestion(self, number: int) -> Suggestion:
         """Asks the study for trial `number`."""
         index = number + self._num_known
         before = dict(self._storage.get_study_system_attrs(self._study_id))
@@ -316,10 +354,10 @@ class OptunaSearch(Searcher):
         """What Optuna's params stand for in the space."""
         values = {}
         for path, label in labels.items():
-            domain = self.context.space.parameters.get(path)
-            if isinstance(domain, Choice) and self._space is None:
+            domain = self._domains.get(path)
+            if isinstance(domain, Choice):
                 values[path] = domain.values[_labels_of(domain).index(label)]
-            elif isinstance(domain, Range) and self._space is None:
+            elif isinstance(domain, Range):
                 values[path] = domain.nearest_value(label)
             else:
                 values[path] = label
@@ -329,10 +367,10 @@ class OptunaSearch(Searcher):
         """Optuna's params for values of the space."""
         labels = {}
         for path, value in values.items():
-            domain = self.context.space.parameters.get(path)
+            domain = self._domains.get(path)
             if isinstance(domain, SampleFrom):
                 continue
-            if isinstance(domain, Choice) and self._space is None:
+            if isinstance(domain, Choice):
                 index = domain.index(value)
                 labels[path] = _labels_of(domain)[index or 0]
             else:
@@ -356,26 +394,68 @@ class OptunaSearch(Searcher):
             )
             self._num_known += 1
 
+    # ---- asked by searchers of users
+
+    def suggest(self, trial_id: str) -> Mapping[str, Any]:
+        """A config, for searchers that ask by hand; an experiment does not."""
+        if not hasattr(self, "context"):
+            space = self._own or SearchSpace({})
+            self.begin(SearchContext(space, self._seed or 0, num_samples=-1))
+        number = len(self._by_hand)
+        found = self.next_suggestion(number)
+        params = dict(found.params)
+        self._by_hand[trial_id] = Trial(number, params, cpus=0.0, seed=0)
+        config: Mapping[str, Any] = self.context.space.config(params)
+        return config
+
+    def on_trial_result(self, trial_id: str, result: Row) -> None:
+        """A row of a trial that was asked for by hand; those after its end are left out."""
+        trial = self._by_hand.get(trial_id)
+        if trial is not None and not self._is_told(trial):
+            trial.num_rows += 1
+            self._tell_row(trial, result)
+
+    def on_trial_complete(
+        self, trial_id: str, result: Row | None = None, error: bool = False
+    ) -> None:
+        """The end of a trial that was asked for by hand, told once."""
+        trial = self._by_hand.get(trial_id)
+        if trial is not None and not self._is_told(trial):
+            self._tell_end(trial, result, "failed" if error else "complete")
+
     # ---- results
 
     def on_row(self, trial: Trial, row: Row) -> None:
-        """Tells the row as an intermediate value."""
+        """Tells the row as an intermediate value; of a trial that is taken up again, none."""
+        super().on_row(trial, row)
+        if not self._is_told(trial):
+            self._tell_row(trial, row)
+
+    def _tell_row(self, trial: Trial, row: Row) -> None:
         if len(self._metrics) == 1:
             value = number_at(row, self._metrics[0])
             trial_id = self._id_of(trial)
             self._storage.set_trial_intermediate_value(trial_id, trial.num_rows, value)
 
-    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
-        """Tells how the trial ended; a trial that is taken up again is told once."""
-        state = self._optuna.trial.TrialState
+    def _is_told(self, trial: Trial) -> bool:
+        """Whether Optuna knows how the trial ended; it takes nothing about it any more."""
         index = trial.number + self._num_known
         frozen = self._storage.get_all_trials(self._study_id, deepcopy=False)[index]
-        if frozen.state.is_finished():
-            return
+        return bool(frozen.state.is_finished())
+
+    def on_over(self, trial: Trial, row: Row | None, how: HowOver) -> None:
+        """Tells how the trial ended; a trial that is taken up again is told once."""
+        super().on_over(trial, row, how)
+        if not self._is_told(trial):
+            self._tell_end(trial, row, how)
+
+    def _tell_end(self, trial: Trial, row: Row | None, how: HowOver) -> None:
+        state = self._optuna.trial.TrialState
+        index = trial.number + self._num_known
         values = [number_at(row or {}, each) for each in self._metrics]
         is_number = all(not math.isnan(each) for each in values)
-        if row is not None and len(self._metrics) == 1:
-            self.on_row(trial, row)
+        if row is not None:
+            self._tell_row(trial, row)
         sampler = self._sampler_at(trial.number, has_ended=True)
         if type(sampler).__name__ == "GridSampler":
             # It would end the study when its grid is used up, which only Study.optimize allows.

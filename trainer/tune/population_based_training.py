@@ -9,6 +9,7 @@ row which was judged; values never leave their range, and keep their type.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -35,6 +36,8 @@ from trainer_toolkit import checks
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import shown
 from trainer_toolkit.trees import named_leaves, same
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 ExploreFn = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Config of a clone, nested -> the config to be used."""
@@ -154,12 +157,17 @@ class PopulationBasedTraining(TrialScheduler):
         """Takes the size of the population.
 
         Raises:
-            TuneError: it is not known, or fewer than two.
+            TuneError: it is not known.
         """
-        if context.num_trials is None or context.num_trials < _STANDING_STILL:
+        if context.num_trials is None:
             raise TuneSettingError(
-                f"PopulationBasedTraining has a population of {context.num_trials}; expected at "
-                "least two trials. Give TuneConfig(num_samples=8)."
+                "PopulationBasedTraining has a population of unknown size; expected a number of "
+                "trials. Give TuneConfig(num_samples=8)."
+            )
+        if context.num_trials < _STANDING_STILL:
+            _LOGGER.warning(
+                "PopulationBasedTraining has a population of one trial, which runs to its end "
+                "unchanged: there is no other to copy. Give TuneConfig(num_samples=8)."
             )
         self._context, self._size = context, context.num_trials
         self.keys = (self._time_attr, str(self.metric))

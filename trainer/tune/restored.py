@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +31,9 @@ from trainer.tune.journal_file import (
 from trainer.tune.search_space import Choice, SearchSpace
 from trainer.tune.setup import ExperimentSetup, check_kind, drawn_configs
 from trainer.tune.stoppers import StopCriteria
+from trainer.tune.stored_code import kept_code
 from trainer.tune.stored_spec import (
+    NeedsCallerError,
     changed_versions,
     check_header,
     described_stop,
@@ -42,6 +45,10 @@ from trainer.tune.stored_spec import (
 )
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class _NoExperimentError(TuneError, FileNotFoundError):
+    """There is no journal where an experiment is looked for."""
 
 
 def read_header(folder: Path) -> dict[str, Any]:
@@ -56,7 +63,9 @@ def read_header(folder: Path) -> dict[str, Any]:
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
-        raise TuneError(f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}")
+        raise _NoExperimentError(
+            f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}"
+        )
     header = read_first_entry(folder / JOURNAL_FILE)
     check_header(header, str(folder))
     assert header is not None  # noqa: S101 - checked
@@ -90,6 +99,7 @@ class RestoredExperiment:
         tune_config: given by the caller, or None.
         run_config: given by the caller, or None.
         is_trusted: whether its journal may name code: it is this user's own, or that was allowed.
+        allow_code: whether that was allowed.
     """
 
     folder: Path
@@ -98,6 +108,7 @@ class RestoredExperiment:
     tune_config: TuneConfig | None
     run_config: RunConfig | None
     is_trusted: bool
+    allow_code: bool
     _read: ReadJournal | None = None
 
     @classmethod
@@ -116,7 +127,7 @@ class RestoredExperiment:
         folder = Path(path).expanduser().resolve()
         header = read_header(folder)
         is_trusted = allow_code or is_own_journal(folder / JOURNAL_FILE)
-        return cls(folder, header, resume, tune_config, run_config, is_trusted)
+        return cls(folder, header, resume, tune_config, run_config, is_trusted, allow_code)
 
     def setup(self, trainable: Any, param_space: Any) -> ExperimentSetup:
         """What the caller gave, filled up from the header, and compared with it.
@@ -128,12 +139,7 @@ class RestoredExperiment:
         source = stranger(_IF_TRUSTED).handing_in(*_given(param_space))
         source = PROGRAM if self.is_trusted else source
         if param_space is None:
-            if header.get("plain_space") is None:
-                raise TuneSettingError(
-                    f"The search space of {self.folder} holds code, which is not in the journal. "
-                    "Give it again: Tuner.restore(path, trainable, param_space=…)."
-                )
-            param_space = space_of_plain(header["plain_space"])
+            param_space = self._space()
         setup = ExperimentSetup(
             trainable,
             param_space,
@@ -162,17 +168,45 @@ class RestoredExperiment:
             )
         return setup
 
+    def _space(self) -> Any:
+        if self.header.get("plain_space") is not None:
+            return space_of_plain(self.header["plain_space"])
+        asks = NeedsCallerError(
+            f"The search space of {self.folder} holds code, which is not in the journal. "
+            "Give it again: Tuner.restore(path, trainable, param_space=…)."
+        )
+        return self._kept("param_space", asks)
+
+    def _kept(self, name: str, asks: NeedsCallerError) -> Any:
+        """What was kept of code under a name; raises what is given if that is nothing."""
+        if name not in self._code:
+            raise asks
+        return self._code[name]
+
+    @functools.cached_property
+    def _code(self) -> Mapping[str, Any]:
+        return kept_code(self.folder, allow_code=self.allow_code) if self.is_trusted else {}
+
+    def _again(self, name: str, make: Callable[[], Any]) -> Any:
+        """A part that is made again from the journal, or was kept because it is code."""
+        try:
+            return make()
+        except NeedsCallerError as error:
+            return self._kept(name, error)
+
     def _whole_tune_config(self) -> TuneConfig:
         header = self.header
         given = self.tune_config or TuneConfig(num_samples=header["num_samples"])
         return dataclasses.replace(
-            filled_up(given, header["settings"]["tune_config"]),
+            filled_up(given, header["settings"]["tune_config"], self._kept),
             seed=header["seed"],
             max_concurrent_trials=header["num_lanes"],
             metric=given.metric or header["metric"],
             mode=given.mode or header["mode"],
-            scheduler=given.scheduler or made_again(header["scheduler"]),
-            search_alg=given.search_alg or made_again(header["searcher"]),
+            scheduler=given.scheduler
+            or self._again("scheduler", lambda: made_again(header["scheduler"])),
+            search_alg=given.search_alg
+            or self._again("search_alg", lambda: made_again(header["searcher"])),
         )
 
     def _whole_run_config(self) -> RunConfig:
@@ -182,9 +216,14 @@ class RestoredExperiment:
             "storage_path": str(self.folder.parent),
             "num_cpus": self.header["cpus"],
         }
-        stop = given.stop if given.stop is not None else stop_of_plain(self._last_stop())
-        whole = filled_up(given, self.header["settings"]["run_config"])
+        stop = given.stop if given.stop is not None else self._stop()
+        whole = filled_up(given, self.header["settings"]["run_config"], self._kept)
         return dataclasses.replace(whole, stop=stop, **own)
+
+    def _stop(self) -> Any:
+        if self._criteria:  # those of the start were kept, and no others
+            return stop_of_plain(self._last_stop())
+        return self._again("stop", lambda: stop_of_plain(self.header["stop"]))
 
     def _last_stop(self) -> Any:
         """The criteria of the newest restore that changed them, else of the start."""

@@ -18,7 +18,7 @@ from trainer.tune.checkpoint import Checkpoint
 from trainer.tune.events import Trial, TrialStatus
 from trainer.tune.output import shown_value, table_text
 from trainer.tune.own_errors import as_cause_too
-from trainer.tune.rows import MISSING, Mode, Row, number_at, value_at
+from trainer.tune.rows import MISSING, Mode, Row, number_at, ranking_key, value_at
 from trainer.tune.search_space import SearchSpace
 from trainer.tune.trial_files import (
     SavedCheckpoint,
@@ -324,12 +324,21 @@ class ResultGrid(Sequence[Result]):
             mode: "min" or "max"; None: that of `TuneConfig`.
             scope: "last" row, best of "all", mean of all ("avg") or of the newest ("last-5-avg",
                 "last-10-avg").
-            filter_nan_and_inf: leave out values that are not finite; NaN never wins.
+            filter_nan_and_inf: leave out values that are not finite; else NaN ranks last.
 
         Raises:
             TuneError: no metric or mode is known and there are several trials, no trial has it, or
                 `scope` is something else.
         """
+        best = self._best(metric, mode, scope, filter_nan_and_inf)
+        if isinstance(best, TuneError):
+            raise best
+        return best
+
+    def _best(
+        self, metric: str | None, mode: Mode | None, scope: str, filter_nan_and_inf: bool
+    ) -> Result | TuneError:
+        """The best trial; else why there is none, for older names that only log it."""
         metric, mode = metric or self._metric, mode or self._mode
         if metric is None and mode is None and len(self) == 1:
             return self._results[0]
@@ -341,15 +350,15 @@ class ResultGrid(Sequence[Result]):
         sign = _sign(mode)
         if scope not in _SCOPES:
             raise TuneSettingError(f"scope={scope!r}: expected one of {', '.join(_SCOPES)}.")
-        scored = []
+        ranked = []
         for result in self._results:
             value = _scoped(result, metric, sign, scope)
-            is_finite = math.isfinite(value) or (not filter_nan_and_inf and not math.isnan(value))
-            if is_finite:
-                scored.append((sign * value, -result.number, result))
-        if not scored:
-            raise self._no_best(metric)
-        return max(scored, key=lambda entry: entry[:2])[2]
+            has_it = value_at(result.last_row or {}, metric) is not MISSING
+            if math.isfinite(value) or (has_it and not filter_nan_and_inf):
+                ranked.append((ranking_key(sign * value, result.number), result))
+        if not ranked:
+            return self._no_best(metric)
+        return min(ranked, key=lambda entry: entry[0])[1]
 
     def _no_best(self, metric: str) -> TuneError:
         keys: set[str] = set()

@@ -37,6 +37,14 @@ def value_at(row: Row, key: str) -> Any:
     return value
 
 
+def row_of_end(row: Row | None) -> Row | None:
+    """The last row of a trial that has ended in order, as searchers and schedulers hear of it."""
+    if row is None:
+        return None
+    ended = {**row, "done": True}
+    return ResultDict(ended) if isinstance(row, ResultDict) else ended
+
+
 def is_of_clock(key: str) -> bool:
     """Whether the value of a key is read from a clock, so that decisions on it do not repeat."""
     return key.startswith("time_") or key == "timestamp"

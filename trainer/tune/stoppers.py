@@ -152,6 +152,11 @@ class TrialPlateauStopper(Stopper):
         metric_threshold: float | None = None,
         mode: Mode | None = None,
     ) -> None:
+        if not std > 0:
+            raise TuneSettingError(
+                f"TrialPlateauStopper({metric!r}, std={std!r}): no standard deviation is below it; "
+                "expected std > 0, such as 1e-9 for values that are equal."
+            )
         if metric_threshold is not None and mode not in ("min", "max"):
             raise TuneSettingError(
                 f"TrialPlateauStopper(metric_threshold={metric_threshold!r}, mode={mode!r}): a "
@@ -192,7 +197,7 @@ class ExperimentPlateauStopper(Stopper):
         std: the standard deviation of the best values at which it counts as a plateau.
         top: how many best values are looked at.
         mode: which values are the best.
-        patience: rows for which the plateau must last.
+        patience: rows for which the plateau must last; 0 is 1.
     """
 
     @takes(
@@ -208,11 +213,11 @@ class ExperimentPlateauStopper(Stopper):
         mode: Mode = "min",
         patience: int = 0,
     ) -> None:
-        if mode not in ("min", "max") or top < 2 or patience < 0 or std < 0:
+        if mode not in ("min", "max") or top < 2 or patience < 0 or not std > 0:
             raise TuneSettingError(
                 f"ExperimentPlateauStopper({metric!r}, std={std!r}, top={top!r}, mode={mode!r}, "
                 f"patience={patience!r}): expected mode 'min' or 'max', top ≥ 2, patience ≥ 0 and "
-                "std ≥ 0."
+                "std > 0."
             )
         self.keys = (metric,)
         self._metric, self._std, self._top, self._mode = metric, std, top, mode
@@ -233,7 +238,7 @@ class ExperimentPlateauStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Whether the plateau has lasted."""
-        return self._num_calm > self._patience
+        return self._num_calm >= max(self._patience, 1)
 
     def reason(self) -> str:
         """The metric."""

@@ -102,7 +102,7 @@ _PARTS: Final = ("trainable", "space", "metric", "mode", "searcher", "scheduler"
 """What must be the same at a restore."""
 
 
-class _NeedsCallerError(TuneError):
+class NeedsCallerError(TuneError):
     """A part must be given again."""
 
 
@@ -205,7 +205,7 @@ def _described(value: Any) -> Any:
         return {_CODE: steady(repr(value))}
 
 
-def _code_in(plain: Any) -> str | None:
+def code_in(plain: Any) -> str | None:
     """The text of what `_described` found to be code; None: it can be made again."""
     return str(plain[_CODE]) if isinstance(plain, Mapping) and _CODE in plain else None
 
@@ -222,13 +222,13 @@ def made_again(described: Mapping[str, Any]) -> Any:
     if kind is None:
         raise _needs_caller(name)
     for argument, plain in arguments.items():
-        if (text := _code_in(plain)) is not None:
+        if (text := code_in(plain)) is not None:
             raise _needs_caller(f"{name}({argument}={text})")
     try:
         bound = inspect.BoundArguments(inspect.signature(kind.__init__), OrderedDict(self=None))
         bound.arguments.update({key: _of_plain(plain) for key, plain in arguments.items()})
         made = kind(*bound.args[1:], **bound.kwargs)
-    except _NeedsCallerError:  # of a part in this one
+    except NeedsCallerError:  # of a part in this one
         raise
     except Exception as error:  # the arguments are what a file says
         raise _needs_caller(name) from error
@@ -247,7 +247,7 @@ def described_part(part: Part) -> dict[str, Any]:
 
 
 def _needs_caller(name: str) -> TuneError:
-    return _NeedsCallerError(
+    return NeedsCallerError(
         f"The experiment was begun with {name or 'a part of its own'}, which the journal cannot "
         "make again. Give it: Tuner.restore(path, trainable, tune_config=TuneConfig(…), "
         "run_config=RunConfig(…), param_space=…)."
@@ -284,24 +284,26 @@ def settings_of(config: TuneConfig | RunConfig) -> dict[str, Any]:
     }
 
 
-def filled_up(given: _AnyConfig, recorded: Mapping[str, Any]) -> _AnyConfig:
+def filled_up(
+    given: _AnyConfig, recorded: Mapping[str, Any], kept: Callable[[str, NeedsCallerError], Any]
+) -> _AnyConfig:
     """What the caller gave, with the recorded values of fields that were left at their defaults.
 
-    Raises:
-        TuneError: one of these is code.
+    `kept` gives the value of one that is code, or raises what it is given.
     """
     left = {}
     for name, plain in recorded.items():
         if not given.leaves_out(name):
             continue
-        code = _code_in(plain)
+        code = code_in(plain)
         if code is None:
             left[name] = _of_plain(plain)
         elif name in GIVEN_AGAIN:
-            raise TuneError(
+            asks = NeedsCallerError(
                 f"The experiment was begun with {name}={code}, which is code. Give it again: "
                 f"Tuner.restore(path, trainable, tune_config=TuneConfig({name}=…))."
             )
+            left[name] = kept(name, asks)
     return dataclasses.replace(given, **left)
 
 

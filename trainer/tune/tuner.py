@@ -2,7 +2,7 @@
 
 A tuner checks everything when it is made, so that a misspelt setting costs milliseconds and not the
 first trials. `restore` takes the trainable from the caller's code and the rest from the journal,
-where it is plain data; no pickle is ever read.
+where it is plain data; what is code beside it is opened only if it is this user's own work.
 """
 
 from __future__ import annotations
@@ -36,12 +36,17 @@ from trainer.tune.plan import ExperimentPlan
 from trainer.tune.restored import RestoredExperiment, read_header
 from trainer.tune.results import ResultGrid
 from trainer.tune.setup import PARAMETERS_FOLDER, ExperimentSetup, check_kind
+from trainer.tune.stored_code import keep_code
 from trainer_toolkit.arguments import takes
 from trainer_toolkit.checks import boolean
 from trainer_toolkit.files import numbered_beside
 
 _LOGGER = logging.getLogger(__name__)
 _ELSEWHERE: Final = "another RunConfig(name=…)"
+
+
+class _OnObjectError(TuneError, AttributeError):
+    """`restore` was looked up on an object: `hasattr` says no."""
 
 
 class _OfClass:
@@ -53,7 +58,7 @@ class _OfClass:
 
     def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
         if instance is not None:
-            raise TuneError(
+            raise _OnObjectError(
                 "restore() belongs to the class and makes a tuner: "
                 "tuner = tune.Tuner.restore(path, trainable); tuner.fit()."
             )
@@ -145,8 +150,15 @@ class Tuner:
             _refuse_existing(folder)
             self._folder = folder
             plan = setup.plan(setup.tune_config.num_samples)
-            journal = JournalFile(folder / JOURNAL_FILE, signs=True)
             header = setup.header(plan, folder.name)
+            keep_code(
+                folder,
+                header,
+                param_space=setup.param_space,
+                tune_config=setup.tune_config,
+                run_config=setup.run_config,
+            )
+            journal = JournalFile(folder / JOURNAL_FILE, signs=True)
             journal.append([header])
             journal.sync()
             update_experiment_file(folder, {k: v for k, v in header.items() if k != "event"})
@@ -234,8 +246,9 @@ class Tuner:
     ) -> Tuner:
         """A tuner that goes on with an experiment; `fit()` runs it.
 
-        The trainable comes from the caller's code. Space and configs may be left out where they
-        hold no code; where they are given they must be the same, except for what extends the
+        The trainable comes from the caller's code. Space and configs may be left out: code in them
+        was kept, and is opened if this user began the experiment on this machine, or with
+        `allow_code`. Where they are given they must be the same, except for what extends the
         experiment: a larger `num_samples`, other stop criteria, callbacks, failures, checkpoints.
         Fields that are left at their defaults are what they were at the start.
 
@@ -248,8 +261,9 @@ class Tuner:
             param_space: as at the start.
             tune_config: as at the start.
             run_config: what is to be changed.
-            allow_code: let configs in the experiment's folder name envs and strategies that have to
-                be imported; say True only where you trust the folder like a program.
+            allow_code: open code that was kept with the experiment, and let configs in its folder
+                name envs and strategies that have to be imported; say True only where you trust
+                the folder like a program.
             more: names of older versions; refused with advice.
 
         Raises:
