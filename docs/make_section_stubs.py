@@ -19,9 +19,11 @@ from typing import Final
 
 from made_page import write_or_check
 
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig
-from trainer.algorithms import off_policy_section
+from trainer import AlgorithmConfig, DQNConfig, MARWILConfig, PPOConfig, SACConfig
+from trainer.algorithms import off_policy_section, offline_section
 from trainer.algorithms.dqn import training_section as of_dqn
+from trainer.algorithms.marwil import training_section as of_marwil
+from trainer.algorithms.offline import OfflineConfig
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
 from trainer.algorithms.ppo import training_section as of_ppo
 from trainer.algorithms.sac import training_section as of_sac
@@ -33,9 +35,11 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
     {
         sections: AlgorithmConfig,
         off_policy_section: OffPolicyConfig,
+        offline_section: OfflineConfig,
         of_ppo: PPOConfig,
         of_dqn: DQNConfig,
         of_sac: SACConfig,
+        of_marwil: MARWILConfig,
     }
 )
 """The files that declare settings, each with the config whose methods show all of them."""

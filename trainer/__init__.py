@@ -52,8 +52,10 @@ from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
 from trainer import actors
 from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.bc import BC, BCConfig
 from trainer.algorithms.building import get_trainable_cls
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
+from trainer.algorithms.marwil import MARWIL, MARWILConfig, MARWILLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
 from trainer.algorithms.policy_export import export_onnx, export_policy, export_torch
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
@@ -162,9 +164,11 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
+    "BC",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
+    "MARWIL",
     "PG",
     "PPO",
     "RE3",
@@ -175,6 +179,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",
+    "BCConfig",
     "BestCheckpoint",
     "CSVLogger",
     "CallbackError",
@@ -208,6 +213,8 @@ __all__ = [
     "GaussianNoise",
     "JSONLinesLogger",
     "Learner",
+    "MARWILConfig",
+    "MARWILLearner",
     "MLflowLogger",
     "Matchups",
     "MeanStdFilter",
