@@ -4,10 +4,14 @@ A cell is an algorithm in an env with a number of runners. Its outcome are diges
 run shows and knows, by name, so that a difference says where it is.
 """
 
+import atexit
+import functools
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +21,16 @@ from typing import Any
 from callbacks import RLlibCallback
 from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
-from trainer import Algorithm, DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import (
+    Algorithm,
+    BCConfig,
+    DQNConfig,
+    EpisodeRecorder,
+    MARWILConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+)
 from trainer.metrics import comparable
 
 NUM_SLOTS = 4
@@ -110,7 +123,37 @@ def _sac():
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
+def _bc():
+    made = BCConfig().training(train_batch_size=61, lr=[[0, 1e-2], [200, 1e-4]], num_epochs=2)
+    return made.offline_data(dataset_num_iters_per_learner=None)
+
+
+def _marwil():
+    made = MARWILConfig().training(
+        train_batch_size=61,
+        minibatch_size=32,
+        lr=[[0, 1e-2], [2000, 1e-4]],
+        moving_average_sqd_adv_norm_update_rate=0.1,
+        shuffle_batch_per_epoch=True,
+    )
+    return made.offline_data(dataset_num_iters_per_learner=3)
+
+
 ALGORITHMS = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
+FROM_RECORDINGS = {"BC": _bc, "MARWIL": _marwil}
+"""Algorithms that learn from what others have played."""
+
+
+@functools.cache
+def recordings(env):
+    """Where episodes are that a policy at its beginning has played."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    played = Cell("PG", env, 0).config(batch_mode="complete_episodes")
+    with played.callbacks([EpisodeRecorder(folder)]).build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+    return folder
 
 
 @dataclass(frozen=True)
@@ -131,12 +174,14 @@ class Cell:
         return cls(algorithm, env, int(runners))
 
     def config(self, **settings):
+        given = {**ALGORITHMS, **FROM_RECORDINGS}[self.algorithm]()
+        if self.algorithm in FROM_RECORDINGS:
+            given.offline_data(input_=recordings(self.env))
         made = (
-            ALGORITHMS[self.algorithm]()
-            .environment(
+            given.environment(
                 ENVS[self.env],
-                # SAC and PG meet continuous actions in the walks, too.
-                env_config={"continuous": self.algorithm in {"SAC", "PG"}}
+                # SAC, PG and those that learn from PG meet continuous actions in the walks.
+                env_config={"continuous": self.algorithm in {"SAC", "PG", *FROM_RECORDINGS}}
                 if isinstance(ENVS[self.env], type)
                 else {},
             )
@@ -197,6 +242,12 @@ FEATURES = {
         Cell("SAC", "own np_random", 0),
         {"target_network_update_freq": 170},
         num_iterations=3,  # then rows are owed
+    ),
+    "BC": Run(
+        Cell("BC", "own np_random", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
+    ),
+    "MARWIL": Run(
+        Cell("MARWIL", "CartPole", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
     ),
     "ParameterNoise": Run(
         Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}

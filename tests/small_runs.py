@@ -5,7 +5,8 @@ import signal
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from tests.resume_cells import recordings
+from trainer import DQNConfig, MARWILConfig, PGConfig, PPOConfig, SACConfig
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
@@ -108,6 +109,10 @@ def with_every_component():
         "dqn": DQNConfig().environment("CartPole-v1").update_from_dict(off_policy),
         "sac": SACConfig().environment("Pendulum-v1").update_from_dict(off_policy),
         "pg": PGConfig().environment("CartPole-v1").training(train_batch_size=32),
+        "marwil": MARWILConfig()
+        .environment("CartPole-v1")
+        .training(train_batch_size=32)
+        .offline_data(input_=recordings("CartPole")),
     }
     for config in configs.values():
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=2).debugging(seed=7)

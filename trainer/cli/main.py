@@ -441,13 +441,7 @@ def _add_record(subparsers: _Subparsers) -> None:
         default=0,
         help="processes that play (default: 0, this one does); the files are the same",
     )
-    how = _add_played(parser, episodes=100)
-    how.add_argument(
-        "--deterministic",
-        action="store_false",
-        dest="explore",
-        help="take the most likely actions (the default)",
-    )
+    _add_played(parser, episodes=100)
 
 
 def _add_play(subparsers: _Subparsers) -> None:
@@ -459,10 +453,7 @@ def _add_play(subparsers: _Subparsers) -> None:
     how.add_argument("--video", metavar="FILE.mp4", help="as a video; several episodes get numbers")
 
 
-def _add_played(
-    parser: argparse.ArgumentParser, *, episodes: int
-) -> argparse._MutuallyExclusiveGroup:
-    """Adds which episodes are played; gives the group of how actions are chosen."""
+def _add_played(parser: argparse.ArgumentParser, *, episodes: int) -> None:
     parser.add_argument("path", type=place, help="a run's directory, or a checkpoint")
     parser.add_argument(
         "--episodes", type=count, default=episodes, help=f"how many (default: {episodes})"
@@ -477,8 +468,13 @@ def _add_played(
     how.add_argument(
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
     )
+    how.add_argument(
+        "--deterministic",
+        action="store_false",
+        dest="explore",
+        help="take the most likely ones (the default)",
+    )
     _add_code(parser)
-    return how
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, seed: str) -> None:

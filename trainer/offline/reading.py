@@ -138,21 +138,20 @@ class RecordingReader:
         return {
             "num_passes": self.num_passes,
             "num_read": self.num_read,
-            "num_env_steps": self.recordings.num_steps,
             "fingerprint": self.recordings.fingerprint,
         }
 
     def check_state(self, state: State) -> None:
         """Raises a CheckpointMismatchError unless `set_state` will take it; changes nothing."""
-        form = {"num_passes": COUNT, "num_read": COUNT, "num_env_steps": COUNT}
-        check_shape(state, fields({**form, "fingerprint": text()}))
+        form = {"num_passes": COUNT, "num_read": COUNT, "fingerprint": text()}
+        check_shape(state, fields(form))
         own = self.recordings
         if state["fingerprint"] != own.fingerprint:
             raise CheckpointMismatchError(
-                f"The checkpoint was learning from other recordings: {state['num_env_steps']:,} "
-                f"env steps with the fingerprint {state['fingerprint']:.12}; `input_` names "
-                f"{own.num_steps:,} env steps with {own.fingerprint:.12}. Give the same "
-                "recordings, or begin a new run with the weights of the checkpoint."
+                "The checkpoint was learning from other recordings: their fingerprint is "
+                f"{state['fingerprint']:.12}, that of the {len(own):,} episodes which `input_` "
+                f"names is {own.fingerprint:.12}. Give the same recordings, or begin a new run "
+                "with the weights of the checkpoint."
             )
         if state["num_read"] >= len(own):
             raise CheckpointMismatchError(
