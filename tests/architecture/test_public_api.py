@@ -38,7 +38,8 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC ActionChoice AgentIndicator
+        BC BCConfig DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN MARWIL MARWILConfig MARWILLearner
+        PG PPO RE3 SAC ActionChoice AgentIndicator
         AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
         ConnectorPipelineV2 ConnectorV2 Curiosity DQNConfig DQNLearner DebuggerError

@@ -58,4 +58,5 @@ def test_recordings_of_two_policies_do_not_mix(run, tmp_path, capsys):
     assert record(run, tmp_path / "r") != 0
     assert "is not empty" in capsys.readouterr().err
     assert contents(tmp_path / "r") == before
-    assert main(["record", str(run), "--explore", "--deterministic"]) != 0
+    with pytest.raises(SystemExit):
+        main(["record", str(run), "--explore", "--deterministic"])

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from checkpoints import CheckpointMismatchError
+from checkpoints import CheckpointMismatchError, read_checkpoint, write_checkpoint
 from checkpoints.policy import load_policy
 from tests.exact_runs import MaskedEnv, NestedEnv
 from tests.small_runs import known, small_ppo
 from trainer import (
+    Algorithm,
     BCConfig,
     EpisodeRecorder,
     MARWILConfig,
@@ -17,7 +18,7 @@ from trainer import (
     export_policy,
     load_episode,
 )
-from trainer.errors import EpisodeError
+from trainer.errors import ConfigError, EpisodeError
 from trainer.testing.envs import TargetEnv
 
 pytestmark = pytest.mark.process
@@ -208,6 +209,22 @@ def test_evaluations_are_the_same_wherever_they_are_played(cartpole):
     assert found[0] == found[1]
 
 
+def test_a_strangers_checkpoint_does_not_say_what_is_read_here(cartpole, tmp_path):
+    with config(cartpole).build_algo() as algo:
+        algo.train()
+        saved = algo.save_to_path(tmp_path / "saved")
+        found = read_checkpoint(saved)
+    with Algorithm.from_checkpoint(saved) as algo:  # what was saved here is the user's own
+        algo.train()
+    path = write_checkpoint(
+        tmp_path / "unsigned", components=found.components, metadata=found.manifest.metadata
+    )
+    with pytest.raises(ConfigError, match="nothing was read, because it may be a stranger's"):
+        Algorithm.from_checkpoint(path)
+    with Algorithm.from_checkpoint(path, input_=str(cartpole)) as algo:
+        algo.train()
+
+
 # ---- what comes of it
 
 
@@ -242,4 +259,4 @@ def test_a_cloned_policy_is_exported_and_acts_without_its_recordings(cartpole, t
         expected = algo.compute_single_action(obs, explore=False)
         export_policy(algo, tmp_path / "policy.npz")
     assert load_policy(tmp_path / "policy.npz").predict(obs) == expected
-    assert TrainedPolicy.from_checkpoint(path).compute_single_action(obs, explore=False) == expected
+    assert TrainedPolicy.from_checkpoint(path).predict(obs) == expected

@@ -246,7 +246,6 @@ def test_callbacks_may_decide_on_returns():
         (MARWILConfig, {"sample_ahead": True}, "no env steps are sampled"),
         (MARWILConfig, {"policies": ["a", "b"]}, "recordings are of a single agent"),
         (MARWILConfig, {"model": {"lstm_use_prev_action": True, "use_lstm": True}}, "not offered"),
-        (MARWILConfig, {"input_": None}, "MARWIL learns from recorded episodes"),
         (MARWILConfig, {"input_": []}, "a path, 'minari:NAME', or a list of these"),
         (MARWILConfig, {"input_read_schema": {"state": "obs"}}, "a dict from some of eps_id, obs"),
         (MARWILConfig, {"bc_logstd_coeff": 0.1}, "no such term"),
@@ -257,6 +256,13 @@ def test_settings_that_do_not_fit_are_told(config, settings, why):
     made.validate()
     with pytest.raises(ConfigError, match=why):
         made.update_from_dict(settings).validate()
+
+
+def test_an_algorithm_is_not_built_without_recordings():
+    made = MARWILConfig().environment("CartPole-v1")
+    made.validate()
+    with pytest.raises(ConfigError, match="there is nothing to learn from: `input_=None`"):
+        made.build_algo()
 
 
 def test_settings_of_rllib_are_taken_or_said_to_do_nothing():

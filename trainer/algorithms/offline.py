@@ -29,16 +29,28 @@ _RECORDINGS: Final = "recordings"
 # ---- settings
 
 
-def recordings_are_named(config: OfflineConfig) -> Iterator[Problem]:
-    """There is something to learn from."""
-    if config.input_ is None:
-        yield Problem(
-            assignment("input_", None),
-            f"{type(config).__name__.removesuffix('Config')} learns from recorded episodes.",
-            "Name them: config.offline_data(input_='recordings'). `EpisodeRecorder` and "
-            "`local-trainer record RUN` write some; see docs/recordings.md.",
-            ("input_",),
+def named_recordings(config: OfflineConfig) -> list[str]:
+    """What `input_` names, if there is something and the user has named it.
+
+    Raises:
+        ConfigError: it is None, or a stranger's file says what to read on this machine.
+    """
+    given = config.input_
+    inputs = list(given) if isinstance(given, (list, tuple)) else [given]
+    if given is None:
+        raise ConfigError(
+            f"{type(config).__name__}: there is nothing to learn from: `input_=None`. Name "
+            "recordings: config.offline_data(input_='recordings'). `EpisodeRecorder` and "
+            "`local-trainer record RUN` write some; see docs/recordings.md."
         )
+    for name in inputs:
+        if not config.source.trusts(name):
+            raise ConfigError(
+                f"The file that this config was read from names the recordings {name!r}; nothing "
+                "was read, because it may be a stranger's. Name yours: "
+                "from_checkpoint(path, input_='recordings')."
+            )
+    return inputs
 
 
 def nothing_is_sampled(config: OfflineConfig) -> Iterator[Problem]:
@@ -81,7 +93,6 @@ def previous_steps_are_not_read(config: OfflineConfig) -> Iterator[Problem]:
 
 
 OFFLINE_RULES: Final[tuple[Rule, ...]] = (
-    Rule(("input_",), recordings_are_named),
     Rule(("min_sample_timesteps_per_iteration", "sample_ahead"), nothing_is_sampled),
     Rule(("policies",), one_module_learns),
     Rule(("model_config",), previous_steps_are_not_read),
@@ -115,22 +126,18 @@ class OfflineAlgorithm(Algorithm):
 
     def setup(self, config: AlgorithmConfig) -> None:
         """Reads and checks all recordings; normalisation is that of their observations."""
+        inputs = named_recordings(self.config)
         super().setup(config)
         spec = self.module_spec
         if spec.observation_space is None or spec.action_space is None:
             raise ConfigError("The env has no spaces; recordings cannot be checked without them.")
-        inputs = self.config.input_
         form = RecordingForm(
             spec.observation_space,
             spec.action_space,
             normalize_actions=config.normalize_actions,
             are_actions_normalized=self.config.actions_in_input_normalized,
         )
-        recordings = Recordings(
-            inputs if isinstance(inputs, (list, tuple)) else [inputs],
-            form,
-            schema=self.config.input_read_schema,
-        )
+        recordings = Recordings(inputs, form, schema=self.config.input_read_schema)
         self.reader = RecordingReader(recordings)
         statistics = self.normalizations.only
         if statistics.has_state:

@@ -18,6 +18,13 @@ def _is_input(value: Any) -> bool:
     return bool(several) and all(isinstance(one, _PATH) and str(one) for one in several)
 
 
+def _as_text(value: Any) -> Any:
+    """Paths as plain data, which checkpoints hold."""
+    if isinstance(value, (list, tuple)):
+        return [_as_text(one) for one in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 _INPUT: Final = Check("a path, 'minari:NAME', or a list of these", _is_input)
 _SCHEMA: Final = Check(
     f"a dict from some of {', '.join(COLUMNS)} to names of columns",
@@ -37,6 +44,7 @@ class OfflineDataSection(ConfigValues, section="offline_data"):
         optional(_INPUT),
         "where recordings are: a folder or an `.npz` file of `EpisodeRecorder` or `local-trainer "
         "record`, a folder or file of Parquet rows, `minari:NAME`, or a list of these.",
+        normalize=_as_text,
     )
     input_read_schema = Setting[dict[str, str]](
         {},
