@@ -38,15 +38,15 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        BC BCConfig DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN MARWIL MARWILConfig MARWILLearner
-        PG PPO RE3 SAC ActionChoice AgentIndicator
-        AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
+        BC DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN MARWIL PG PPO RE3 SAC ActionChoice AgentIndicator
+        AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig BestCheckpoint CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
         ConnectorPipelineV2 ConnectorV2 Curiosity DQNConfig DQNLearner DebuggerError
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
         EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
-        FrozenConfigError GaussianNoise JSONLinesLogger Learner MLflowLogger Matchups
+        FrozenConfigError GaussianNoise JSONLinesLogger Learner
+        MARWILConfig MARWILLearner MLflowLogger Matchups
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
         MultiAgentEnvRunner MultiAgentEpisode MultiAgentObservationPreprocessor MultiRLModule
         MultiRLModuleSpec

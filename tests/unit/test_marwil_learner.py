@@ -276,6 +276,6 @@ def test_settings_of_rllib_are_taken_or_said_to_do_nothing():
         map_batches_kwargs={"concurrency": 2},
     )
     made.validate()
-    assert made["input"] == ["a", "b"]
+    assert made["input_"] == ["a", "b"]
     with pytest.raises(ConfigError, match="local-trainer record RUN"):
         made.offline_data(output="/tmp/out")

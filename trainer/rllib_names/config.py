@@ -99,7 +99,6 @@ OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
             none_is_silent=True,
             sets={"evaluation_duration_unit": "episodes"},
         ),
-        "input": OldName("input_"),
         # Resources, framework, stack.
         "framework": OldName("framework_str"),
         "num_cpus_for_driver": OldName("num_cpus_for_main_process"),
@@ -179,7 +178,7 @@ _OFFLINE: Final = (
     "`BCConfig().offline_data(input_='recordings')`. Remove the setting."
 )
 _OFFLINE_RESULTS: Final = (
-    "Recorded data is not evaluated; `evaluation(...)` plays in the env. Remove the setting."
+    "Nothing is evaluated on recorded data; `evaluation(...)` plays in the env. Remove the setting."
 )
 _OUTPUT: Final = (
     "Give the callback `EpisodeRecorder('recordings')`, which records training and evaluation; or "

@@ -102,6 +102,7 @@ HOMES: Final = (
         _TOP,
         "MARWIL MARWILConfig",
     ),
+    ("ray.rllib.algorithms.marwil.marwil_learner", _TOP, "MARWILLearner"),
     ("ray.rllib.algorithms.pg ray.rllib.algorithms.pg.pg", _TOP, "PG PGConfig"),
     ("ray.rllib.algorithms.dqn ray.rllib.algorithms.dqn.dqn", _TOP, "DQN DQNConfig"),
     ("ray.rllib.algorithms.sac ray.rllib.algorithms.sac.sac", _TOP, "SAC SACConfig"),
