@@ -19,8 +19,9 @@ from typing import Final
 
 from made_page import write_or_check
 
-from trainer import AlgorithmConfig, DQNConfig, MARWILConfig, PPOConfig, SACConfig
+from trainer import AlgorithmConfig, CQLConfig, DQNConfig, MARWILConfig, PPOConfig, SACConfig
 from trainer.algorithms import off_policy_section, offline_section
+from trainer.algorithms.cql import training_section as of_cql
 from trainer.algorithms.dqn import training_section as of_dqn
 from trainer.algorithms.marwil import training_section as of_marwil
 from trainer.algorithms.offline import OfflineConfig
@@ -40,6 +41,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
         of_dqn: DQNConfig,
         of_sac: SACConfig,
         of_marwil: MARWILConfig,
+        of_cql: CQLConfig,
     }
 )
 """The files that declare settings, each with the config whose methods show all of them."""

@@ -24,6 +24,7 @@ from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
 from trainer import (
     Algorithm,
     BCConfig,
+    CQLConfig,
     DQNConfig,
     EpisodeRecorder,
     MARWILConfig,
@@ -140,7 +141,15 @@ def _marwil():
 
 
 ALGORITHMS = {"PPO": _ppo, "PG": _pg, "DQN": _dqn, "SAC": _sac}
-FROM_RECORDINGS = {"BC": _bc, "MARWIL": _marwil}
+
+
+def _cql():
+    made = CQLConfig().training(train_batch_size=16, num_actions=2, bc_iters=7)
+    made.training(actor_lr=[[0, 1e-2], [200, 1e-4]], critic_lr=1e-2, n_step=(1, 3))
+    return made.offline_data(dataset_num_iters_per_learner=3)
+
+
+FROM_RECORDINGS = {"BC": _bc, "MARWIL": _marwil, "CQL": _cql}
 """Algorithms that learn from what others have played."""
 
 
@@ -248,6 +257,9 @@ FEATURES = {
     ),
     "MARWIL": Run(
         Cell("MARWIL", "CartPole", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
+    ),
+    "CQL": Run(
+        Cell("CQL", "Pendulum", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
     ),
     "ParameterNoise": Run(
         Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}

@@ -54,6 +54,7 @@ from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.bc import BC, BCConfig
 from trainer.algorithms.building import get_trainable_cls
+from trainer.algorithms.cql import CQL, CQLConfig, CQLLearner
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
 from trainer.algorithms.marwil import MARWIL, MARWILConfig, MARWILLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
@@ -165,6 +166,7 @@ from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
     "BC",
+    "CQL",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
@@ -181,6 +183,8 @@ __all__ = [
     "AlgorithmStoppedError",
     "BCConfig",
     "BestCheckpoint",
+    "CQLConfig",
+    "CQLLearner",
     "CSVLogger",
     "CallbackError",
     "CheckpointError",

@@ -166,6 +166,9 @@ SHOWN_BY = {
     "counters/num_rows_owed": ("SAC",),
     "counters/num_actions_computed": ("PG", "SAC"),
     "evaluation/evaluator/num_evaluations": ("PPO",),
+    "learner/learner/last_target_update_ts": ("DQN", "SAC"),
+    "recordings/num_passes": ("BC", "MARWIL"),
+    "recordings/num_read": ("BC", "MARWIL"),
     "learner/learner/num_updates": tuple(name for name in FEATURES if name not in ("PG", "BC")),
 }
 """Parts that not every run makes use of, and the runs that do."""
@@ -173,7 +176,7 @@ SHOWN_BY = {
 _SPECIAL = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity"), ("exploration",)),
     **dict.fromkeys(("PG", "SAC"), ("learner", "counters")),
-    **dict.fromkeys(("BC", "MARWIL"), ("learner", "recordings")),
+    **dict.fromkeys(("BC", "MARWIL", "CQL"), ("learner", "recordings")),
     "DQN": ("learner", "counters", "replay_buffer"),
 }
 """The components in which runs differ from PPO's, or from DQN's."""

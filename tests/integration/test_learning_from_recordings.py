@@ -10,6 +10,7 @@ from tests.small_runs import known, small_ppo
 from trainer import (
     Algorithm,
     BCConfig,
+    CQLConfig,
     EpisodeRecorder,
     MARWILConfig,
     PPOConfig,
@@ -159,6 +160,35 @@ def test_normalisation_is_that_of_the_recordings_from_the_first_update_on(cartpo
         factor = algo.normalization.rewards.factor
         algo.train()
         assert algo.normalization.rewards.factor == factor
+
+
+# ---- steps of recordings in a buffer
+
+
+def test_cql_learns_from_all_recorded_steps_and_saves_none(tmp_path):
+    folder = recorded(tmp_path / "r", "Pendulum-v1", batch=400, num_slots=2)
+    made = config(folder, CQLConfig, "Pendulum-v1", lr=None, actor_lr=1e-3, clip_rewards=1.0)
+    made.training(train_batch_size=16, num_actions=2, bc_iters=1)
+    made.offline_data(dataset_num_iters_per_learner=2).evaluation(evaluation_duration=1)
+    with made.build_algo() as algo:
+        assert len(algo.buffer) == algo.reader.recordings.num_steps == 800
+        sampled = algo.buffer.sample(100)
+        assert np.abs(sampled.actions).max() <= 1.0
+        assert np.abs(sampled.rewards).max() <= 1.0
+        result = algo.train()
+        learnt = result["learners/default_policy"]
+        assert learnt["num_module_steps_trained"] == 32
+        assert np.isfinite(learnt["cql_loss"])
+        assert algo.evaluate()["env_runners/num_episodes"] == 1
+        assert "replay_buffer" not in algo.get_state()
+        before = known(algo)
+        path = algo.save_to_path(tmp_path / "cql")
+    with made.build_algo() as algo:
+        algo.restore_from_path(path)
+        assert known(algo) == before
+    one_pass = made.copy(copy_frozen=False).offline_data(dataset_num_iters_per_learner=None)
+    with one_pass.build_algo() as algo:
+        assert algo.train()["learners/default_policy/num_module_steps_trained"] == 800
 
 
 # ---- going on

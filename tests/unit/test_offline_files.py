@@ -222,6 +222,14 @@ def test_what_the_env_was_given_is_turned_back_into_what_was_chosen(normalize_ac
     assert (np.abs(bounded).max() <= 1.0 + 1e-6) == normalize_actions
 
 
+def test_what_a_policy_chose_beyond_the_bounds_is_moved_onto_them_on_request(tmp_path):
+    box = spaces.Box(-2.0, 2.0, (1,))
+    folder = recorded(tmp_path / "r", arrays(2, actions=np.array([[-3.0], [0.5]], np.float32)))
+    for clips, expected in ((False, [[-3.0], [0.5]]), (True, [[-1.0], [0.5]])):
+        form = RecordingForm(BOX, box, normalize_actions=True, clips_actions=clips)
+        assert Recordings([folder], form).episode(0).get_actions().tolist() == expected
+
+
 # ---- Parquet and Minari
 
 

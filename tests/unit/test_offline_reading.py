@@ -64,15 +64,6 @@ def test_reading_goes_on_where_a_state_stands(folder):
     assert passes(other, 2) == passes(subject, 2)
 
 
-def test_a_mark_takes_reading_back(folder):
-    subject = reader(folder)
-    lengths(subject)
-    undo = subject.mark()
-    expected = [lengths(subject) for _ in range(NUM)]
-    undo()
-    assert [lengths(subject) for _ in range(NUM)] == expected
-
-
 # ---- which recordings they are
 
 

@@ -22,7 +22,6 @@ from trainer.learners import EpisodeLearner, LearnerGroup
 from trainer.modules import ByModule
 from trainer.offline import RecordingReader, Recordings
 from trainer.offline.checking import RecordingForm
-from trainer_toolkit.undo import Undo
 
 _RECORDINGS: Final = "recordings"
 
@@ -120,6 +119,9 @@ class OfflineAlgorithm(Algorithm):
         reader: the recordings, and where reading them stands.
     """
 
+    clips_actions: ClassVar[bool] = False
+    """Whether modules choose within the bounds of a Box alone."""
+
     config: OfflineConfig
     learners: LearnerGroup[EpisodeLearner]
     reader: RecordingReader
@@ -136,6 +138,7 @@ class OfflineAlgorithm(Algorithm):
             spec.action_space,
             normalize_actions=config.normalize_actions,
             are_actions_normalized=self.config.actions_in_input_normalized,
+            clips_actions=self.clips_actions,
         )
         recordings = Recordings(inputs, form, schema=self.config.input_read_schema)
         self.reader = RecordingReader(recordings)
@@ -182,9 +185,6 @@ class OfflineAlgorithm(Algorithm):
                 "num_passes_lifetime": self.reader.num_passes,
             },
         )
-
-    def _marks_of_parts(self) -> list[Undo]:
-        return [self.reader.mark()]
 
     def get_checkpointable_components(self) -> Collection[tuple[str, HasState]]:
         """The parts of every algorithm, and where reading stands."""

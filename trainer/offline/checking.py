@@ -82,12 +82,15 @@ class RecordingForm:
         normalize_actions: the module chooses bounded actions in [-1, 1].
         are_actions_normalized: the recorded ones are such choices, not what the env was given; None
             is what the kind of file says.
+        clips_actions: the module chooses within the bounds of a Box; what is recorded beyond them,
+            by a policy that envs clip, is moved onto them.
     """
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     normalize_actions: bool
     are_actions_normalized: bool | None = None
+    clips_actions: bool = False
 
     def columns_of(self, recorded: RecordedEpisode) -> EpisodeColumns:
         """The episode, checked.
@@ -107,6 +110,8 @@ class RecordingForm:
             actions = before_decoding_of(
                 actions, self.action_space, normalize_actions=self.normalize_actions
             )
+        if self.clips_actions and isinstance(emitted, spaces.Box):
+            actions = np.clip(actions, emitted.low, emitted.high)
         found = EpisodeColumns(
             name=recorded.name,
             observations=reader.leaves(self.observation_space, "observations", len(rewards) + 1),

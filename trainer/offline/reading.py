@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,6 @@ from trainer.offline.files import find_episodes
 from trainer.seeding import Role, position_rng
 from trainer.types import State
 from trainer_toolkit.checks import COUNT, fields, text
-from trainer_toolkit.undo import Undo
 
 HELD_BYTES: Final = 2**30
 """So much of the recordings stays in memory; the rest is read again whenever its turn comes."""
@@ -126,13 +124,6 @@ class RecordingReader:
             self._drawn, self._order_of = rng.permutation(len(self.recordings)), key
         return self._drawn
 
-    def mark(self) -> Undo:
-        """What gives it its position of now back."""
-        return partial(self._go_to, self.num_passes, self.num_read)
-
-    def _go_to(self, num_passes: int, num_read: int) -> None:
-        self.num_passes, self.num_read = num_passes, num_read
-
     def get_state(self) -> State:
         """Where reading stands, and in which recordings."""
         return {
@@ -162,4 +153,4 @@ class RecordingReader:
     def set_state(self, state: State) -> None:
         """Goes on where `get_state` was called, in the same recordings."""
         self.check_state(state)
-        self._go_to(int(state["num_passes"]), int(state["num_read"]))
+        self.num_passes, self.num_read = int(state["num_passes"]), int(state["num_read"])

@@ -480,6 +480,10 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
             False,
             "The policy is a squashed normal distribution; leave it out.",
         ),
+        "lagrangian": _refused(
+            False, "The weight of CQL's conservative term is a number here: `min_q_weight`."
+        ),
+        "lagrangian_thresh": UnusedSetting(5.0, "It belongs to `lagrangian`."),
         "bc_logstd_coeff": _refused(0.0, "The loss has no such term; leave it out."),
         "burnin_len": _refused(
             0, "Networks with memory begin every sequence with their first state; leave it out."
