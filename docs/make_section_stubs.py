@@ -22,7 +22,8 @@ from made_page import write_or_check
 
 import trainer
 from trainer import AlgorithmConfig
-from trainer.algorithms import off_policy_section, policy_and_critics_section
+from trainer.algorithms import off_policy_section, offline_section, policy_and_critics_section
+from trainer.algorithms.offline import OfflineConfig
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
 from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
 from trainer.config import Setting, sections
@@ -46,6 +47,7 @@ STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
     {
         sections: AlgorithmConfig,
         off_policy_section: OffPolicyConfig,
+        offline_section: OfflineConfig,
         policy_and_critics_section: PolicyAndCriticsConfig,
         **sections_of_algorithms(),
     }

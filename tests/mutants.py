@@ -94,6 +94,14 @@ SHOWN = {
     "trainer/replay/frame_store.py": Shown(
         "unit/test_replay_frames unit/test_replay_state unit/test_replay_episode_writer"
     ),
+    "trainer/algorithms/marwil/loss.py": Shown("unit/test_marwil_learner"),
+    "trainer/algorithms/marwil/marwil.py": Shown("unit/test_marwil_learner", ("MARWIL",)),
+    "trainer/algorithms/offline.py": Shown(
+        "integration/test_learning_from_recordings unit/test_marwil_learner", ("MARWIL", "BC")
+    ),
+    "trainer/offline/files.py": Shown("unit/test_offline_files"),
+    "trainer/offline/checking.py": Shown("unit/test_offline_files unit/test_offline_reading"),
+    "trainer/offline/reading.py": Shown("unit/test_offline_reading"),
     "trainer/replay/replay_buffer.py": Shown(
         "unit/test_replay_prioritized contract/test_components unit/test_replay_state "
         "unit/test_checkpoints_large_arrays",
@@ -323,6 +331,55 @@ MUTANTS = [
             "lr = self._lr.value_at(num_env_steps_sampled_before)\n        event",
             "lr = self._lr.value_at(0)\n        event",
         ),
+    ),
+    # ---- learning from recordings
+    *_of(
+        "trainer/algorithms/marwil/loss.py",
+        ("scale = beta / (_SMALLEST_NORM", "scale = 1.0 / (_SMALLEST_NORM"),
+        ("update_rate * (2.0 * vf_loss - moving_square)", "update_rate * 2.0 * vf_loss"),
+        ("advantages * (-vf_coeff / num_rows)", "advantages * (-1.0 / num_rows)"),
+        ("d_logp=weights * (-1.0 / num_rows)", "d_logp=np.full(num_rows, -1.0 / num_rows)"),
+    ),
+    *_of(
+        "trainer/algorithms/marwil/marwil.py",
+        ("np.where(columns.is_terminated, 0.0, values[num_rows:])", "values[num_rows:]"),
+        ("        self.moving_square = float(state[_SQUARE])\n", "        pass\n"),
+        ("        self.moving_square = loss.moving_square\n", ""),
+    ),
+    *_of(
+        "trainer/algorithms/offline.py",
+        ("(_RECORDINGS, self.reader)]", "]"),
+        (
+            "num_env_steps_sampled_before=self.counters.trained.num_env_steps",
+            "num_env_steps_sampled_before=0",
+        ),
+        ("        if not config.source.trusts(name):", "        if False:"),
+        ("                statistics.add([recordings.episode(number)])", "                pass"),
+    ),
+    *_of(
+        "trainer/offline/files.py",
+        ("        if not file.resolve().is_relative_to(folder):", "        if False:"),
+        ("        _refuse_large(str(path), sum(one.file_size for one in read.values()))\n", ""),
+        ("holds_env_actions=False", "holds_env_actions=True"),
+    ),
+    *_of(
+        "trainer/offline/checking.py",
+        ("            leaf.flags.writeable = False", "            pass"),
+        ("(numbers != column) | (column < low)", "(column < low)"),
+        ("(column < low) | (column > high)", "(column < low)"),
+        ('f"{self.is_terminated} {self.is_truncated}"', 'f"{self.is_terminated}"'),
+        ("            found.update(np.ascontiguousarray(leaf).data)\n", ""),
+    ),
+    *_of(
+        "trainer/offline/reading.py",
+        ("Role.RECORDINGS, self.num_passes)", "Role.RECORDINGS)"),
+        (
+            "self.num_passes, self.num_read = self.num_passes + 1, 0",
+            "self.num_passes, self.num_read = 0, 0",
+        ),
+        ('        if state["fingerprint"] != own.fingerprint:', "        if False:"),
+        ("            if columns.digest() != self._digests[number]:", "            if False:"),
+        ("len(episodes) < len(recordings)", "len(episodes) < 2"),
     ),
     *_of(
         "trainer/connectors/learner_pieces.py",

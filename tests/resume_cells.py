@@ -4,10 +4,14 @@ A cell is an algorithm in an env with a number of runners. Its outcome are diges
 run shows and knows, by name, so that a difference says where it is.
 """
 
+import atexit
+import functools
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +24,12 @@ from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
 from trainer import (
     Algorithm,
     APPOConfig,
+    BCConfig,
+    CQLConfig,
     DDPGConfig,
     DQNConfig,
+    EpisodeRecorder,
+    MARWILConfig,
     PGConfig,
     PPOConfig,
     SACConfig,
@@ -137,6 +145,22 @@ def _ddpg():
     return made.reporting(min_sample_timesteps_per_iteration=50)
 
 
+def _bc():
+    made = BCConfig().training(train_batch_size=61, lr=[[0, 1e-2], [200, 1e-4]], num_epochs=2)
+    return made.offline_data(dataset_num_iters_per_learner=None)
+
+
+def _marwil():
+    made = MARWILConfig().training(
+        train_batch_size=61,
+        minibatch_size=32,
+        lr=[[0, 1e-2], [2000, 1e-4]],
+        moving_average_sqd_adv_norm_update_rate=0.1,
+        shuffle_batch_per_epoch=True,
+    )
+    return made.offline_data(dataset_num_iters_per_learner=3)
+
+
 ALGORITHMS = {
     "PPO": _ppo,
     "APPO": _appo,
@@ -146,6 +170,28 @@ ALGORITHMS = {
     "TD3": _td3,
     "DDPG": _ddpg,
 }
+
+
+def _cql():
+    made = CQLConfig().training(train_batch_size=16, num_actions=2, bc_iters=7)
+    made.training(actor_lr=[[0, 1e-2], [200, 1e-4]], critic_lr=1e-2, n_step=(1, 3))
+    return made.offline_data(dataset_num_iters_per_learner=3)
+
+
+FROM_RECORDINGS = {"BC": _bc, "MARWIL": _marwil, "CQL": _cql}
+"""Algorithms that learn from what others have played."""
+
+
+@functools.cache
+def recordings(env):
+    """Where episodes are that a policy at its beginning has played."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    played = Cell("PG", env, 0).config(batch_mode="complete_episodes")
+    with played.callbacks([EpisodeRecorder(folder)]).build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+    return folder
 
 
 @dataclass(frozen=True)
@@ -166,12 +212,16 @@ class Cell:
         return cls(algorithm, env, int(runners))
 
     def config(self, **settings):
+        given = {**ALGORITHMS, **FROM_RECORDINGS}[self.algorithm]()
+        if self.algorithm in FROM_RECORDINGS:
+            given.offline_data(input_=recordings(self.env))
         made = (
-            ALGORITHMS[self.algorithm]()
-            .environment(
+            given.environment(
                 ENVS[self.env],
-                # These meet continuous actions in the walks, too.
-                env_config={"continuous": self.algorithm in {"SAC", "TD3", "DDPG", "PG"}}
+                # These, and those that learn from PG, meet continuous actions in the walks, too.
+                env_config={
+                    "continuous": self.algorithm in {"SAC", "TD3", "DDPG", "PG", *FROM_RECORDINGS}
+                }
                 if isinstance(ENVS[self.env], type)
                 else {},
             )
@@ -240,6 +290,15 @@ FEATURES = {
     ),
     "DDPG": Run(
         Cell("DDPG", "own np_random", 0), {"target_network_update_freq": 170}, num_iterations=3
+    ),
+    "BC": Run(
+        Cell("BC", "own np_random", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
+    ),
+    "MARWIL": Run(
+        Cell("MARWIL", "CartPole", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
+    ),
+    "CQL": Run(
+        Cell("CQL", "Pendulum", 0), {"evaluation_num_env_runners": 2, "evaluation_interval": 2}
     ),
     "ParameterNoise": Run(
         Cell("PPO", "CartPole", 0), {"exploration_config": {"type": "ParameterNoise"}}

@@ -5,7 +5,8 @@ import signal
 
 from callbacks import RLlibCallback
 from checkpoints import encode
-from trainer import DDPGConfig, DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
+from tests.resume_cells import recordings
+from trainer import DDPGConfig, DQNConfig, MARWILConfig, PGConfig, PPOConfig, SACConfig, TD3Config
 from trainer.metrics import comparable
 from trainer.testing.envs import CountdownEnv
 from trainer.testing.processes import is_process_alive, wait_until
@@ -110,6 +111,10 @@ def with_every_component():
         "td3": TD3Config().environment("Pendulum-v1").update_from_dict(off_policy),
         "ddpg": DDPGConfig().environment("Pendulum-v1").update_from_dict(off_policy),
         "pg": PGConfig().environment("CartPole-v1").training(train_batch_size=32),
+        "marwil": MARWILConfig()
+        .environment("CartPole-v1")
+        .training(train_batch_size=32)
+        .offline_data(input_=recordings("CartPole")),
     }
     for config in configs.values():
         config.env_runners(num_env_runners=0, num_envs_per_env_runner=2).debugging(seed=7)

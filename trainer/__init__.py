@@ -53,8 +53,11 @@ from trainer import actors
 from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.appo import APPO, IMPALA, APPOConfig, APPOLearner, IMPALAConfig
+from trainer.algorithms.bc import BC, BCConfig
 from trainer.algorithms.building import get_trainable_cls
+from trainer.algorithms.cql import CQL, CQLConfig, CQLLearner
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
+from trainer.algorithms.marwil import MARWIL, MARWILConfig, MARWILLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
 from trainer.algorithms.policy_export import export_onnx, export_policy, export_torch
 from trainer.algorithms.ppo import PPO, PPOConfig, PPOLearner, PPOTorchLearner
@@ -165,11 +168,14 @@ from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
     "APPO",
+    "BC",
+    "CQL",
     "DDPG",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
     "IMPALA",
+    "MARWIL",
     "PG",
     "PPO",
     "RE3",
@@ -183,7 +189,10 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmStoppedError",
+    "BCConfig",
     "BestCheckpoint",
+    "CQLConfig",
+    "CQLLearner",
     "CSVLogger",
     "CallbackError",
     "CheckpointError",
@@ -218,6 +227,8 @@ __all__ = [
     "IMPALAConfig",
     "JSONLinesLogger",
     "Learner",
+    "MARWILConfig",
+    "MARWILLearner",
     "MLflowLogger",
     "Matchups",
     "MeanStdFilter",

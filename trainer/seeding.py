@@ -53,6 +53,7 @@ class Role(enum.IntEnum):
     AGENT = 8
     MAPPING = 9
     TUNE = 10
+    RECORDINGS = 11
 
 
 NoiseKind = Literal["uniform", "normal", "gumbel"]

@@ -29,7 +29,7 @@ RANKS = {
     1: frozenset({"nn", "metrics", "runtime"}),
     2: frozenset({"episodes", "exploration", "actors", "ray_engine"}),
     3: frozenset({"envs", "modules", "connectors", "replay"}),
-    4: frozenset({"env_runners", "learners"}),
+    4: frozenset({"env_runners", "learners", "offline"}),
     5: frozenset({"runner_group"}),
     6: frozenset({"config"}),
     7: frozenset({"evaluation"}),

@@ -219,13 +219,20 @@ def play_and_kill(name, taken_over, path):
         for number in range(NUM_ITERATIONS):
             if number in deadly:
                 die = functools.partial(die_soon, victim=1 + number % 2, num_steps=3 + number)
-                algo.env_runner_group.foreach_env_runner(die)
+                players(algo).foreach_env_runner(die)
+            if players(algo) is not algo.env_runner_group:
+                algo.evaluate()
             found |= digests(algo, 1)
-        assert algo.env_runner_group.num_remote_worker_restarts() == len(deadly)
+        assert players(algo).num_remote_worker_restarts() == len(deadly)
         algo.save_to_path(path)
         middle = known(algo)
         algo.restore_from_path(taken_over)
         return {"middle": middle, "found": found, "rest": digests(algo, NUM_ITERATIONS)}
+
+
+def players(algo):
+    """The runners that play: where nothing is sampled, those of evaluations."""
+    return algo.eval_env_runner_group if algo.config.get("input_") else algo.env_runner_group
 
 
 @pytest.fixture(autouse=True, scope="module")

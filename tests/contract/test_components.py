@@ -25,7 +25,7 @@ _VARIANTS = {
     "PPO, evaluation to come": ("PPO, evaluation runner", {"evaluation_interval": 9}),
 }
 RUNS = (
-    *("PPO", "DQN", "SAC", "TD3", "DDPG", "ParameterNoise", "RE3", "Curiosity"),
+    *("PPO", "DQN", "SAC", "TD3", "DDPG", "MARWIL", "ParameterNoise", "RE3", "Curiosity"),
     *("PPO, memory", "DQN, normalised", SEVERAL_AGENTS, *_VARIANTS),
 )
 """All that states are made of, between them."""
@@ -151,6 +151,7 @@ EXPLAINED = {
     "replay_buffer/type": "test_replay_state",
     "replay_buffer/capacity": "test_replay_state",
     "replay_buffer/alpha": "test_replay_state",
+    "recordings/fingerprint": "test_offline_reading",
     # Told, but no part of what comes next.
     "counters/num_training_steps": "algorithm.counters tells it",
     "counters/num_episodes": "the manifest tells it",
@@ -166,13 +167,17 @@ SHOWN_BY = {
     "counters/num_rows_owed": ("SAC",),
     "counters/num_actions_computed": ("PG", "SAC"),
     "evaluation/evaluator/num_evaluations": ("PPO",),
-    "learner/learner/num_updates": tuple(name for name in FEATURES if name != "PG"),
+    "learner/learner/last_target_update_ts": ("DQN", "SAC"),
+    "recordings/num_passes": ("BC", "MARWIL"),
+    "recordings/num_read": ("BC", "MARWIL"),
+    "learner/learner/num_updates": tuple(name for name in FEATURES if name not in ("PG", "BC")),
 }
 """Parts that not every run makes use of, and the runs that do."""
 
 _SPECIAL = {
     **dict.fromkeys(("ParameterNoise", "RE3", "Curiosity"), ("exploration",)),
     **dict.fromkeys(("PG", "SAC", "TD3", "DDPG"), ("learner", "counters")),
+    **dict.fromkeys(("BC", "MARWIL", "CQL"), ("learner", "recordings")),
     "DQN": ("learner", "counters", "replay_buffer"),
 }
 """The components in which runs differ from PPO's, or from DQN's."""

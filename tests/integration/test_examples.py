@@ -59,6 +59,13 @@ def test_td3_swings_the_pendulum_up_and_its_file_acts_the_same(run):
     assert numbers_in(difference)[0] < 1e-5
 
 
+def test_imitation_of_what_paid_beats_what_was_recorded(run):
+    recorded, cloned, better = map(numbers_in, run("learn_from_recordings.py", "--updates", "60"))
+    assert 100 < recorded[0] < 250
+    assert cloned[0] > 0.7 * recorded[0]
+    assert better[0] > recorded[0]
+
+
 def test_memory_solves_what_guessing_does_not(run):
     without, learnt, alone = run("memory.py", "--iterations", "9")
     assert without.startswith("without memory: return ")

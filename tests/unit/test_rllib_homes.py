@@ -131,7 +131,7 @@ def test_known_answers(module, name, expected):
     ("module", "name", "told", "has_other"),
     [
         ("ray.rllib.algorithms.a3c", "A3CConfig", "PPO solves such tasks", False),
-        ("ray.rllib.algorithms.bc", "BCConfig", "recorded data", False),
+        ("ray.rllib.algorithms.iql", "IQLConfig", "BC and MARWIL", False),
         ("ray.tune.schedulers", "PB2", "PopulationBasedTraining", True),
         ("ray.rllib.models.catalog", "ModelCatalog", "TorchRLModule", False),
         ("ray.rllib.utils.numpy", "fc", "NumPy", True),

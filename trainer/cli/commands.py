@@ -180,6 +180,33 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def record(arguments: argparse.Namespace) -> int:
+    """`local-trainer record`: an evaluation whose episodes are written, one file each."""
+    checkpoint, folder = checkpoint_at(arguments.path), Path(arguments.to).expanduser()
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} is there, and is not empty; recordings of two policies must not mix by "
+            "mistake. Name another folder with --to FOLDER, or remove it."
+        )
+    settings = _evaluation_settings(arguments)
+    settings["evaluation_num_env_runners"] = arguments.num_env_runners
+    _give_callbacks(settings, [EpisodeRecorder(folder, evaluation=True)])
+    with (
+        no_warnings_of(callback_chain.__name__),  # this callback is not one of the run
+        _player(checkpoint, settings, allow_code=arguments.allow_code) as algo,
+    ):
+        metrics = algo.evaluate()["env_runners"]
+    failed = int(metrics.get("episode_recorder", {}).get("num_failed", 0))
+    if failed:
+        raise TrainerError(f"{failed} episodes were not written to {folder}; see the log above.")
+    print_text(
+        f"{metrics['num_episodes']} episodes of {checkpoint} in {folder}: return "
+        f"{metrics['episode_return_mean']:.2f} ({metrics['episode_return_min']:.2f} to "
+        f"{metrics['episode_return_max']:.2f}), length {metrics['episode_len_mean']:.1f}"
+    )
+    return 0
+
+
 def play(arguments: argparse.Namespace) -> int:
     """`local-trainer play`: an evaluation that is shown or filmed, told episode by episode."""
     checkpoint = checkpoint_at(arguments.path)

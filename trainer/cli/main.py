@@ -275,6 +275,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_recipes(subparsers)
     _add_resume(subparsers)
     _add_evaluate(subparsers)
+    _add_record(subparsers)
     _add_play(subparsers)
     _add_inspect(subparsers)
     _add_verify(subparsers)
@@ -425,6 +426,24 @@ def _add_evaluate(subparsers: _Subparsers) -> None:
     _add_callbacks(parser)
 
 
+def _add_record(subparsers: _Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "record", help="write episodes that a checkpoint's policy plays, to learn from them"
+    )
+    parser.set_defaults(command=commands.record)
+    parser.add_argument(
+        "--to", type=place, default="recordings", metavar="FOLDER", help="(default: recordings)"
+    )
+    parser.add_argument(
+        "--num-env-runners",
+        type=count_or_zero,
+        metavar="N",
+        default=0,
+        help="processes that play (default: 0, this one does); the files are the same",
+    )
+    _add_played(parser, episodes=100)
+
+
 def _add_play(subparsers: _Subparsers) -> None:
     parser = subparsers.add_parser("play", help="watch a checkpoint's policy play")
     parser.set_defaults(command=commands.play)
@@ -445,8 +464,15 @@ def _add_played(parser: argparse.ArgumentParser, *, episodes: int) -> None:
         default=0,
         help="which episodes: the same seed plays the same (default: 0)",
     )
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--explore", action="store_true", help="draw actions instead of taking the most likely one"
+    )
+    how.add_argument(
+        "--deterministic",
+        action="store_false",
+        dest="explore",
+        help="take the most likely ones (the default)",
     )
     _add_code(parser)
 

@@ -639,6 +639,34 @@ class ActionDecoder:
         return action if self._decode is None else self._decode(action)
 
 
+def before_decoding_of(actions: Any, space: gym.Space[Any], *, normalize_actions: bool) -> Any:
+    """What a policy would have had to choose for these actions of an env: `to_env`, turned back.
+
+    Args:
+        actions: a batch [B, ...] of the space; of nested spaces dicts and tuples of such.
+        space: of the env.
+        normalize_actions: as of the `ActionDecoder`.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        pairs: Any = space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        parts = {
+            key: before_decoding_of(actions[key], part, normalize_actions=normalize_actions)
+            for key, part in pairs
+        }
+        return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return actions - space.start
+    if isinstance(space, spaces.Box) and is_integer_box(space):
+        return actions.astype(np.int64) - space.low.astype(np.int64)
+    if not (normalize_actions and isinstance(space, spaces.Box)):
+        return actions
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    is_bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+    low, high = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
+    middle, half_range = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
+    return ((actions - middle) / half_range).astype(space.dtype)
+
+
 def before_decoding(space: gym.Space[Any], *, normalize_actions: bool) -> gym.Space[Any]:
     """The space whose uniform draws become uniform draws of `space` by `ActionDecoder.to_env`."""
     if isinstance(space, spaces.Dict):

@@ -75,8 +75,9 @@ class Columns:
         observations: encoded observations before each step, then the one after each chunk, float32
             [B + C, D].
         actions: as the policy emitted them, [B, ...]; nested ones are dicts and tuples of arrays.
-        action_logp: log-probability when acting, float32 [B].
-        action_dist_inputs: of the policy that acted, float32 [B, K].
+        action_logp: log-probability when acting, float32 [B]; NaN where it is not known, of
+            recordings.
+        action_dist_inputs: of the policy that acted, float32 [B, K]; K is 0 then.
         rewards: float64 [B].
         terminateds: the episode reached a final state at this step, bool [B].
         lengths: T of each chunk, ≥ 1, int64 [C].
@@ -141,6 +142,7 @@ def columns_from_episodes(
     encoder: ObservationEncoder,
     previous: PreviousSteps | None = None,
     memory: RowMemory | None = None,
+    needs_policy: bool = True,
 ) -> Columns:
     """Lays the chunks one after another, in the order given.
 
@@ -150,6 +152,7 @@ def columns_from_episodes(
         encoder: of the observation space.
         previous: what a network reads of the step before; None for nothing.
         memory: for the observations; None: new memory.
+        needs_policy: chunks have to say how probable their actions were.
 
     Raises:
         EpisodeError: there is no step, or a chunk lacks what the policy knew when it acted.
@@ -165,7 +168,9 @@ def columns_from_episodes(
     if sources is not None and all(source.flat()[3].keys() == usual for source, _ in sources):
         is_terminated = np.array([chunk.is_terminated for chunk in chunks])
         return _columns_from_rows(sources, is_terminated, encoder, memory or RowMemory())
-    _require_model_outputs(chunks)
+    _require_arrays(chunks)
+    if needs_policy:
+        _require_model_outputs(chunks)
     lengths = np.array([len(chunk) for chunk in chunks])
     is_terminated = np.array([chunk.is_terminated for chunk in chunks])
     terminateds = np.zeros(lengths.sum(), np.bool_)
@@ -174,8 +179,7 @@ def columns_from_episodes(
     return Columns(
         observations=_observations(chunks, encoder, memory or RowMemory()),
         actions=nested.concatenate(*[chunk.get_actions() for chunk in chunks]),
-        action_logp=_extra_column(chunks, ACTION_LOGP),
-        action_dist_inputs=_extra_column(chunks, ACTION_DIST_INPUTS),
+        **(_policy_columns(chunks) if needs_policy else _unknown_policy(len(rewards))),
         rewards=rewards.astype(np.float64, copy=False),
         terminateds=terminateds,
         lengths=lengths,
@@ -307,14 +311,28 @@ def _extra_column(chunks: Sequence[SingleAgentEpisode], name: str) -> FloatArray
     return column.astype(np.float32, copy=False)
 
 
-def _require_model_outputs(chunks: Sequence[SingleAgentEpisode]) -> None:
-    """Refuses chunks that are not arrays or do not say how probable their actions were."""
+def _policy_columns(chunks: Sequence[SingleAgentEpisode]) -> dict[str, FloatArray]:
+    return {name: _extra_column(chunks, name) for name in (ACTION_LOGP, ACTION_DIST_INPUTS)}
+
+
+def _unknown_policy(num_rows: int) -> dict[str, FloatArray]:
+    """What there is of these columns if nobody knows which policy acted."""
+    logp = np.full(num_rows, np.nan, np.float32)
+    return {ACTION_LOGP: logp, ACTION_DIST_INPUTS: np.empty((num_rows, 0), np.float32)}
+
+
+def _require_arrays(chunks: Sequence[SingleAgentEpisode]) -> None:
     for chunk in chunks:
         if not chunk.is_numpy:
             raise EpisodeError(
                 f"Episode {chunk.id_} still holds lists, but a batch is made of arrays. Call "
                 "`to_numpy()` on it before the update."
             )
+
+
+def _require_model_outputs(chunks: Sequence[SingleAgentEpisode]) -> None:
+    """Refuses chunks that do not say how probable their actions were."""
+    for chunk in chunks:
         missing = [
             name
             for name in (ACTION_LOGP, ACTION_DIST_INPUTS)

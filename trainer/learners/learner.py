@@ -507,6 +507,9 @@ class EpisodeLearner(Learner, ABC):
         batching: makes batches of rows, or of whole sequences for a module with memory.
     """
 
+    needs_policy: ClassVar[bool] = True
+    """Whether episodes have to say how probable their actions were; recordings need not."""
+
     batching: Batching
     _memory: RowMemory
 
@@ -618,6 +621,7 @@ class EpisodeLearner(Learner, ABC):
             encoder=self._encoder,
             previous=self.batching.previous,
             memory=self._memory,
+            needs_policy=self.needs_policy,
         )
         if given:
             columns = replace(columns, extras={**columns.extras, **given})

@@ -173,7 +173,18 @@ OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Old values of `observation_filter`: which one each of them means today."""
 
-_OFFLINE: Final = "Learning from recorded data is not part of this trainer. Remove the setting."
+_OFFLINE: Final = (
+    "This config does not learn from recorded data; BC and MARWIL do: "
+    "`BCConfig().offline_data(input_='recordings')`. Remove the setting."
+)
+_OFFLINE_RESULTS: Final = (
+    "Nothing is evaluated on recorded data; `evaluation(...)` plays in the env. Remove the setting."
+)
+_OUTPUT: Final = (
+    "Give the callback `EpisodeRecorder('recordings')`, which records training and evaluation; or "
+    "call `local-trainer record RUN`. Remove the setting."
+)
+_SHIPPED: Final = "Recordings are read from folders of this machine. Remove the setting."
 _OWN_RUNNER: Final = (
     "Env runners of your own are not offered: a runner has to give the same answer again after it "
     "was killed. Change what it does in callbacks (`on_sample_end`, `on_episode_step`), in "
@@ -191,17 +202,24 @@ LEARNER_CLASS: Final = "Name the class of your learner with `training(learner_cl
 _STACK: Final = "There is one implementation. Remove the setting."
 _CLUSTER: Final = "There is no cluster here. Remove the setting."
 _OFFLINE_NAMES: Final = (
-    "dataset_num_iters_per_learner input_read_method input_read_method_kwargs "
-    "input_read_schema input_read_episodes input_read_sample_batches input_read_batch_size "
-    "input_filesystem input_filesystem_kwargs input_compress_columns materialize_data "
-    "materialize_mapped_data map_batches_kwargs iter_batches_kwargs ignore_final_observation "
-    "prelearner_class prelearner_buffer_class prelearner_buffer_kwargs "
-    "prelearner_module_synch_period actions_in_input_normalized postprocess_inputs "
-    "shuffle_buffer_size output_compress_columns output_max_file_size "
-    "output_max_rows_per_file output_write_method output_write_method_kwargs "
-    "output_filesystem output_filesystem_kwargs output_write_episodes "
-    "output_write_remaining_data offline_sampling offline_eval_batch_size_per_runner "
-    "offline_eval_runner_class offline_loss_for_module_fn offline_evaluation_timeout_s "
+    "input input_ input_config input_read_schema dataset_num_iters_per_learner "
+    "actions_in_input_normalized "
+)
+_OUTPUT_NAMES: Final = (
+    "output output_config output_compress_columns output_max_file_size output_max_rows_per_file "
+    "output_write_method output_write_method_kwargs output_filesystem output_filesystem_kwargs "
+    "output_write_episodes output_write_remaining_data "
+)
+_SHIPPED_NAMES: Final = (
+    "offline_data_class prelearner_class input_filesystem input_filesystem_kwargs "
+    "input_compress_columns input_read_sample_batches input_read_episodes "
+    "prelearner_use_recorded_module_states "
+)
+_OFFLINE_RESULT_NAMES: Final = (
+    "input_evaluation num_offline_eval_runners on_evaluate_offline_start on_evaluate_offline_end "
+    "on_offline_eval_runners_recreated offline_evaluation_interval offline_evaluation_duration "
+    "offline_evaluation_type offline_eval_batch_size_per_runner offline_eval_runner_class "
+    "offline_loss_for_module_fn offline_evaluation_timeout_s "
     "offline_evaluation_parallel_to_training broadcast_offline_eval_runner_states "
     "restart_failed_offline_eval_runners ignore_offline_eval_runner_failures "
     "max_num_offline_eval_runner_restarts "
@@ -233,20 +251,10 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "`gymnasium.wrappers.TimeLimit(env, max_episode_steps)`.",
         "soft_horizon": "It was removed from RLlib. End or reset episodes in the env instead.",
         "no_done_at_end": "It was removed from RLlib. Return `truncated=True` in `env.step`.",
-        "input": _OFFLINE,
-        "input_": _OFFLINE,
-        "input_config": _OFFLINE,
-        "input_evaluation": _OFFLINE,
-        "output": _OFFLINE,
-        "output_config": _OFFLINE,
-        "num_offline_eval_runners": _OFFLINE,
-        "on_evaluate_offline_start": _OFFLINE,
-        "on_evaluate_offline_end": _OFFLINE,
-        "on_offline_eval_runners_recreated": _OFFLINE,
-        "offline_evaluation_interval": _OFFLINE,
-        "offline_evaluation_duration": _OFFLINE,
-        "offline_evaluation_type": _OFFLINE,
         **dict.fromkeys(_OFFLINE_NAMES.split(), _OFFLINE),
+        **dict.fromkeys(_OUTPUT_NAMES.split(), _OUTPUT),
+        **dict.fromkeys(_SHIPPED_NAMES.split(), _SHIPPED),
+        **dict.fromkeys(_OFFLINE_RESULT_NAMES.split(), _OFFLINE_RESULTS),
         **dict.fromkeys(_FRAMEWORK_NAMES.split(), _FRAMEWORK),
         **dict.fromkeys(_STACK_NAMES.split(), _STACK),
         **dict.fromkeys(_CLUSTER_NAMES.split(), _CLUSTER),
@@ -288,8 +296,8 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 
 REFUSED_SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "offline_data": "Learning from recorded data, and recording it, are not part of this "
-        "trainer. Remove the call; `EpisodeRecorder` and `VideoRecorder` keep episodes.",
+        "offline_data": "BC and MARWIL learn from recorded data: `BCConfig().offline_data(...)`. "
+        "Remove the call here; `EpisodeRecorder` records episodes.",
         "python_environment": "Processes get the environment of the main process. Remove the call.",
     }
 )
@@ -338,6 +346,7 @@ _NO_CLUSTER: Final = "Nothing is reserved on a single machine."
 _DEVICE: Final = (
     'A `TorchRLModule` learns on an accelerator with `model_config={"device": "cuda"}`.'
 )
+_READ_AS_NEEDED: Final = "Recordings are held in memory up to 1 GiB, and read again beyond."
 _NO_TORCH: Final = "Networks run in NumPy; for Torch, see `TorchRLModule`."
 _ALWAYS_MERGED: Final = (
     "Statistics of normalisation are always those of all runners, and sent to all of them."
@@ -395,6 +404,26 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "num_gpus_per_learner": UnusedSetting(0, _DEVICE),
         "max_requests_in_flight_per_aggregator_actor": UnusedSetting(3, _NO_CLUSTER),
         "local_gpu_idx": UnusedSetting(0, _DEVICE),
+        "input_read_method": UnusedSetting(
+            "read_parquet", "How recordings are read follows from the names of the files."
+        ),
+        "input_read_method_kwargs": UnusedSetting({}, _READ_AS_NEEDED),
+        "input_read_batch_size": UnusedSetting(None, _READ_AS_NEEDED),
+        "materialize_data": UnusedSetting(False, _READ_AS_NEEDED),
+        "materialize_mapped_data": UnusedSetting(True, _READ_AS_NEEDED),
+        "map_batches_kwargs": UnusedSetting({}, _READ_AS_NEEDED),
+        "iter_batches_kwargs": UnusedSetting({}, _READ_AS_NEEDED),
+        "prelearner_buffer_class": UnusedSetting(None, _READ_AS_NEEDED),
+        "prelearner_buffer_kwargs": UnusedSetting({}, _READ_AS_NEEDED),
+        "prelearner_module_synch_period": UnusedSetting(10, "Values are always the newest."),
+        "offline_sampling": UnusedSetting(False, "It follows from the algorithm."),
+        "ignore_final_observation": UnusedSetting(
+            False, "A missing last observation is left out where its value would count."
+        ),
+        "postprocess_inputs": UnusedSetting(False, "Returns are computed where they are needed."),
+        "shuffle_buffer_size": UnusedSetting(
+            0, "Each pass over recordings has an order of its own, drawn from the seed."
+        ),
         "max_requests_in_flight_per_learner": UnusedSetting(
             3, "Learning runs in the main process."
         ),
@@ -478,6 +507,14 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "_use_beta_distribution": _refused(
             False,
             "The policy is a squashed normal distribution; leave it out.",
+        ),
+        "lagrangian": _refused(
+            False, "The weight of CQL's conservative term is a number here: `min_q_weight`."
+        ),
+        "lagrangian_thresh": UnusedSetting(5.0, "It belongs to `lagrangian`."),
+        "bc_logstd_coeff": _refused(0.0, "The loss has no such term; leave it out."),
+        "burnin_len": _refused(
+            0, "Networks with memory begin every sequence with their first state; leave it out."
         ),
         "_deterministic_loss": _refused(
             False,

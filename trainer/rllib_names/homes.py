@@ -103,6 +103,13 @@ HOMES: Final = (
     ("ray.rllib.algorithms.ppo.ppo_learner", _TOP, "PPOLearner"),
     ("ray.rllib.algorithms.dqn.dqn_learner", _TOP, "DQNLearner"),
     ("ray.rllib.algorithms.sac.sac_learner", _TOP, "SACLearner"),
+    ("ray.rllib.algorithms.bc ray.rllib.algorithms.bc.bc", _TOP, "BC BCConfig"),
+    (
+        "ray.rllib.algorithms.marwil ray.rllib.algorithms.marwil.marwil",
+        _TOP,
+        "MARWIL MARWILConfig",
+    ),
+    ("ray.rllib.algorithms.marwil.marwil_learner", _TOP, "MARWILLearner"),
     ("ray.rllib.algorithms.pg ray.rllib.algorithms.pg.pg", _TOP, "PG PGConfig"),
     ("ray.rllib.algorithms.appo ray.rllib.algorithms.appo.appo", _TOP, "APPO APPOConfig"),
     (
@@ -115,7 +122,8 @@ HOMES: Final = (
     (
         "ray.rllib.algorithms",
         _TOP,
-        "Algorithm AlgorithmConfig APPO APPOConfig IMPALA IMPALAConfig PPO PPOConfig PG PGConfig "
+        "Algorithm AlgorithmConfig APPO APPOConfig BC BCConfig CQL CQLConfig IMPALA "
+        "IMPALAConfig MARWIL MARWILConfig PPO PPOConfig PG PGConfig "
         "DQN DQNConfig SAC SACConfig",
     ),
     ("ray.rllib.algorithms.algorithm", _TOP, "Algorithm AlgorithmConfig"),
@@ -313,7 +321,10 @@ HOMES: Final = (
     ),
 )
 
-_RECORDED: Final = "learning from recorded data, and recording it, are not part of this trainer"
+_RECORDED: Final = (
+    "`offline_data(input_=...)` of BC and MARWIL reads recordings itself, and `EpisodeRecorder` "
+    "writes them (docs/recordings.md)"
+)
 _OLD_NETWORKS: Final = (
     "networks and policies of RLlib's old API stack are not here; write the network as a "
     "`TorchRLModule` (docs/modules.md)"
@@ -358,11 +369,9 @@ NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
         "ray.data": _RECORDED,
         "ray.serve": "serving is not part of this trainer; `TrainedPolicy` acts in any server "
         "(docs/deploying.md)",
-        "ray.rllib.algorithms.bc": f"BC is not here: {_RECORDED}",
-        "ray.rllib.algorithms.cql": f"CQL is not here: {_RECORDED}",
-        "ray.rllib.algorithms.crr": f"CRR is not here: {_RECORDED}",
-        "ray.rllib.algorithms.iql": f"IQL is not here: {_RECORDED}",
-        "ray.rllib.algorithms.marwil": f"MARWIL is not here: {_RECORDED}",
+        "ray.rllib.algorithms.cql": "CQL is not here; BC and MARWIL learn from recordings",
+        "ray.rllib.algorithms.crr": "CRR is not here; BC and MARWIL learn from recordings",
+        "ray.rllib.algorithms.iql": "IQL is not here; BC and MARWIL learn from recordings",
         "ray.rllib.algorithms.dreamerv3": "DreamerV3 is not here; no algorithm learns a model of "
         "its env",
         "ray.rllib.algorithms.ppo.ppo_catalog": _ENCODERS,

@@ -1,0 +1,93 @@
+"""Made by `docs/make_section_stubs.py`; do not edit it by hand."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing_extensions import Self
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import Setting
+from trainer.types import ToBeDrawn
+
+
+class MARWILTrainingSection(ConfigValues):
+    beta: Setting[float]
+    vf_coeff: Setting[float]
+    lambda_: Setting[float]
+    moving_average_sqd_adv_norm_start: Setting[float]
+    moving_average_sqd_adv_norm_update_rate: Setting[float]
+    def training(
+        self,
+        *,
+        beta: float | ToBeDrawn = 1.0,
+        vf_coeff: float | ToBeDrawn = 1.0,
+        lambda_: float | ToBeDrawn = 1.0,
+        moving_average_sqd_adv_norm_start: float | ToBeDrawn = 100.0,
+        moving_average_sqd_adv_norm_update_rate: float | ToBeDrawn = 1e-08,
+        learner_class: type[Any] | None | ToBeDrawn = None,
+        learner_connector: Callable[..., Any] | None | ToBeDrawn = None,
+        gamma: float | ToBeDrawn = 0.99,
+        lr: float | list[list[float]] | ToBeDrawn = 0.0001,
+        torch_lr_schedulers: Sequence[Callable[..., Any]] | None | ToBeDrawn = None,
+        grad_clip: float | None | ToBeDrawn = None,
+        grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-08,
+        train_batch_size: int | ToBeDrawn = 2000,
+        num_epochs: int | ToBeDrawn = 1,
+        minibatch_size: int | None | ToBeDrawn = None,
+        shuffle_batch_per_epoch: bool | ToBeDrawn = False,
+        sample_ahead: bool | int | ToBeDrawn = False,
+        learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
+        model_config: Any = ...,
+        train_batch_size_per_learner: Any = ...,
+        lr_schedule: Any = ...,
+        model: Any = ...,
+        vf_share_layers: Any = ...,
+        **old_names: Any,
+    ) -> Self:
+        """Say how MARWIL and BC learn.
+
+        Args:
+            beta: β, how much more an action counts that paid: each has the weight exp(β A / c), with
+                the advantage A and its moving norm c; 0 imitates all alike.
+            vf_coeff: the coefficient of the value loss.
+            lambda_: the decay λ of the returns that values learn and advantages are taken from: 1
+                trusts the recorded rewards, 0 the values.
+            moving_average_sqd_adv_norm_start: the first c², the moving mean of squared advantages.
+            moving_average_sqd_adv_norm_update_rate: how far c² moves to the mean of each minibatch, in
+                [0, 1].
+            learner_class: how updates are made: a class derived from the algorithm's own learner, such
+                as `PPOLearner`; see docs/own-loss.md.
+            learner_connector: makes connector pieces that see the episodes of an update before it
+                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
+                docs/own-connector.md.
+            gamma: the discount factor, in [0, 1].
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
+                one after another (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
+                `lr`; any network may be used.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
+                their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
+            train_batch_size: env steps sampled for one update.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
+                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
+                a rule, but for the first ones.
+            learner_config_dict: your own data, which nothing here reads: callbacks find it in
+                `algorithm.config`, a learner of yours in `self.config`.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
+                is there.
+            train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
+            lr_schedule: old way to give a schedule for `lr`; None says nothing.
+            model: old name of `model_config`; merged into what is there.
+            vf_share_layers: whether policy and value function share layers; stored in `model_config`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: a setting does not exist.
+        """
