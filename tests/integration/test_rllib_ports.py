@@ -97,7 +97,7 @@ def test_an_algorithm_is_found_by_its_name():
     config = get_trainable_cls("PPO").get_default_config()
     assert isinstance(config, PPOConfig)
     with pytest.raises(ConfigError, match="PPO solves such tasks"):
-        get_trainable_cls("APPO")
+        get_trainable_cls("DDPPO")
 
 
 # ---- env runners made directly
@@ -345,7 +345,7 @@ def test_sacs_old_dict_of_learning_rates_is_understood():
         config.environment("Pendulum-v1").validate()
     with pytest.raises(UnknownSettingError, match="'critic_learning_rate'"):
         SACConfig().training(optimization={"critic_learning_rat": 1e-3})
-    with pytest.raises(UnknownSettingError, match="It belongs to SAC"):
+    with pytest.raises(UnknownSettingError, match="It belongs to CQL, DDPG, SAC and TD3"):
         PPOConfig().training(optimization=rates)
 
 

@@ -1,5 +1,6 @@
 """Stop criteria: each ends at its row, and what would never end is told."""
 
+import copy
 import datetime as dt
 import math
 
@@ -99,6 +100,48 @@ def test_a_timeout_is_no_row_s_business_and_inexact():
     assert StopCriteria(CombinedStopper(TimeoutStopper(3)), time_budget_s=5).deadline_s == 3
     assert StopCriteria({"score": 1}).is_exact
     assert not StopCriteria({"score": 1, "time_total_s": 5}).is_exact
+
+
+class OwnTime(Stopper):
+    """Asks a timeout itself."""
+
+    is_exact = False
+
+    def __init__(self, timeout):
+        self.timeout = timeout
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.timeout.stop_all()
+
+
+def test_a_timeout_that_a_stopper_of_a_user_asks_counts_from_then_on(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("trainer.tune.stoppers.time.monotonic", lambda: now[0])
+    criteria = StopCriteria(OwnTime(TimeoutStopper(60)))
+    assert criteria.deadline_s is None
+    assert criteria.stops_all() is None
+    now[0] += 40
+    assert criteria.stops_all() is None
+    copied = copy.deepcopy(criteria)
+    now[0] += 200
+    assert criteria.stops_all() == "OwnTime"
+    assert copied.stops_all() is None  # time in which it did not run does not count
+    now[0] += 21
+    assert copied.stops_all() == "OwnTime"
+
+
+def test_a_timeout_of_an_experiment_leaves_the_clock_to_it(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("trainer.tune.stoppers.time.monotonic", lambda: now[0])
+    given = TimeoutStopper(60)
+    for criteria in (StopCriteria(given), StopCriteria(CombinedStopper(given))):
+        assert criteria.stops_all() is None
+        now[0] += 100
+        assert criteria.stops_all() is None
+    assert not given.is_of_experiment
 
 
 def test_a_key_that_never_appears_is_an_error_with_the_nearest_one():

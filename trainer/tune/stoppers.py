@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import math
 import operator
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -248,6 +249,9 @@ class ExperimentPlateauStopper(Stopper):
 class TimeoutStopper(Stopper):
     """Ends the experiment after a running time, counted over restores; makes it inexact.
 
+    In a stopper of yours that asks it, it counts from when it is first asked, and copies go on from
+    there; such a stopper says `is_exact = False`.
+
     Args:
         timeout: seconds, or a `datetime.timedelta`.
     """
@@ -262,10 +266,24 @@ class TimeoutStopper(Stopper):
                 f"TimeoutStopper({shown(timeout)}): expected seconds > 0 or a datetime.timedelta."
             )
         self.deadline_s = float(seconds)
+        self.is_of_experiment = False
+        self._elapsed_s, self._since = 0.0, math.nan
 
     def __call__(self, trial_id: str, result: Row) -> bool:
-        """False: the clock is looked at elsewhere (`Controller.deadline_s`)."""
+        """False: it is about all trials."""
         return False
+
+    def stop_all(self) -> bool:
+        """Whether the time is over; False in an experiment, which counts it (`deadline_s`)."""
+        if self.is_of_experiment:
+            return False
+        now = time.monotonic()
+        self._elapsed_s += 0.0 if math.isnan(self._since) else now - self._since
+        self._since = now
+        return self._elapsed_s >= self.deadline_s
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_since": math.nan}
 
 
 class CombinedStopper(Stopper):
@@ -463,9 +481,11 @@ def _as_stopper(given: Any) -> Stopper:
 
 
 def _timeouts(stoppers: Sequence[Stopper]) -> list[float]:
+    """The times of all timeouts, which the experiment counts from now on."""
     found = []
     for each in stoppers:
         if isinstance(each, TimeoutStopper):
+            each.is_of_experiment = True
             found.append(each.deadline_s)
         elif isinstance(each, CombinedStopper):
             found += _timeouts(each.stoppers)
