@@ -210,7 +210,7 @@ class ReplayLearner(Learner, ABC):
         if self.module.is_stateful():
             raise ConfigError(
                 f"The network {type(self.module).__name__} has memory (`get_initial_state()`), but "
-                "DQN and SAC learn from single steps of a replay buffer. Use PPO or PG, or show "
+                "learning from replay takes single steps of a buffer. Use PPO or PG, or show "
                 "the last steps in the observation: "
                 "gymnasium.wrappers.FrameStackObservation(env, n)."
             )
