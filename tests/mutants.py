@@ -316,7 +316,7 @@ MUTANTS = [
     *_of(
         "trainer/learners/replay_learner.py",
         ("rng = self._random.at(self.num_updates)", "rng = self._random.at(0)"),
-        ("target *= 1.0 - tau", "target *= 1.0"),
+        ("follow(target, source, tau, scratch", "follow(target, source, 1.0, scratch"),
         (
             '        self.last_target_update_ts = int(state["last_target_update_ts"])\n',
             "",

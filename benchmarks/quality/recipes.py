@@ -42,6 +42,8 @@ _ENVS: Final = (
     "SAC Pendulum-v1",
     "SAC Hopper-v5",
     "SAC HalfCheetah-v5",
+    "TD3 Pendulum-v1",
+    "TD3 Hopper-v5",
 )
 """Tasks whose settings are the recipe of their env; of several, the first is taken unasked."""
 

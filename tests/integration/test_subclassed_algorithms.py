@@ -10,6 +10,7 @@ from trainer import (
     PG,
     PPO,
     SAC,
+    TD3,
     Algorithm,
     CallbackError,
     ConfigError,
@@ -247,8 +248,8 @@ def test_an_attribute_that_is_a_component_is_not_named_as_left_out(caplog):
 
 
 def test_attributes_of_our_own_classes_are_no_part_of_it_and_cannot_be_given(tmp_path, caplog):
-    for base in (PPO, DQN, SAC, PG):
-        env = ContinuousEnv if base is SAC else CountdownEnv
+    for base in (PPO, DQN, SAC, TD3, PG):
+        env = ContinuousEnv if base in (SAC, TD3) else CountdownEnv
         cls = _made(base)
         config = base.get_default_config().environment(env).env_runners(num_env_runners=0)
         config.training(model={"fcnet_hiddens": [4]}, train_batch_size=200)

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from benchmarks.quality import recipes as made
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig
+from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
 from trainer.config.algorithm_config import AlgorithmConfig
 from trainer.config.recipes import recipe_for, recipe_named, recipes
 from trainer.errors import ConfigError
 
-CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig}
+CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig, "TD3": TD3Config}
 
 
 def test_the_file_says_what_the_campaign_ran_and_measured():

@@ -1706,7 +1706,7 @@ def _incomplete(cls: type[Algorithm], missing: Sequence[str]) -> str:
     return (
         f"{cls.__name__} cannot be built: {' and '.join(missing)} "
         f"{'is' if len(missing) == 1 else 'are'} missing. Derive it from an algorithm that "
-        "learns (PPO, DQN, SAC, PG) and override what it does differently, such as "
+        "learns (PPO, DQN, SAC, TD3, PG) and override what it does differently, such as "
         "training_step(); or write them: make_learner() returns a learner for "
         "self.module_spec (or the config names its class: `learner_class`, "
         "`get_default_learner_class()`), training_step() samples and learns once."

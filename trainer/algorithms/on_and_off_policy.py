@@ -1,6 +1,6 @@
 """`training_step()` as algorithms share it: learning from each sample once, or from replay.
 
-PPO and PG are on policy, DQN and SAC off policy. The settings of replay are declared here, too.
+PPO and PG are on policy, DQN, SAC and TD3 off policy. The settings of replay are declared here.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def fragment_reaches_n_steps(config: OffPolicyConfig) -> Iterator[Problem]:
 
 
 class OffPolicyConfig(OffPolicyTrainingSection, AlgorithmConfig):
-    """What DQN and SAC have in common: they learn from a replay buffer, against target networks."""
+    """What DQN, SAC and TD3 have in common: a replay buffer, and target networks."""
 
     changed_defaults: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

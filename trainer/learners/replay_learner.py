@@ -16,6 +16,7 @@ from trainer.errors import ConfigError
 from trainer.learners.columns import BatchListener, TrainBatchEvent
 from trainer.learners.learner import STEPS, Learner, LearnerSettings
 from trainer.modules import RLModule, RLModuleSpec
+from trainer.nn.optimizers import follow
 from trainer.replay import NStep, PrioritizedReplayBuffer, ReplayBuffer, Transitions
 from trainer.seeding import PositionStream, Role
 from trainer.types import Array, State
@@ -37,16 +38,13 @@ class TargetNetwork:
         """Starts with the same weights."""
         self._followed = followed
         self.module = copy.deepcopy(followed)
+        self._scratch: Array = np.empty_like(followed.parameters.flat)
 
     def follow(self, tau: float) -> None:
         """Moves by the share τ, in (0, 1], of the way."""
         self.module.copy_buffers(self._followed)
         target, source = self.module.parameters.flat, self._followed.parameters.flat
-        if tau == 1.0:
-            np.copyto(target, source)
-        else:
-            target *= 1.0 - tau
-            target += tau * source
+        follow(target, source, tau, scratch=self._scratch)
 
     def get_state(self) -> State:
         """Copies of the weights by name."""
@@ -212,7 +210,7 @@ class ReplayLearner(Learner, ABC):
         if self.module.is_stateful():
             raise ConfigError(
                 f"The network {type(self.module).__name__} has memory (`get_initial_state()`), but "
-                "DQN and SAC learn from single steps of a replay buffer. Use PPO or PG, or show "
+                "learning from replay takes single steps of a buffer. Use PPO or PG, or show "
                 "the last steps in the observation: "
                 "gymnasium.wrappers.FrameStackObservation(env, n)."
             )

@@ -340,8 +340,8 @@ def refuse_memory(config: DefaultModelConfig) -> None:
     """Raises a ConfigError if a network of an algorithm with replay is to remember."""
     if config.memory is not None:
         raise ConfigError(
-            f"`use_{config.memory}=True`: DQN and SAC learn from single steps of a replay buffer, "
-            "whose networks have no memory. Use PPO or PG, or show the last steps in the "
+            f"`use_{config.memory}=True`: learning from replay takes single steps of a buffer, "
+            "which say nothing of those before. Use PPO or PG, or show the last steps in the "
             "observation: gymnasium.wrappers.FrameStackObservation(env, n)."
         )
 

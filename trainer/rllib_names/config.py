@@ -280,7 +280,6 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
             "Give `q_model_config` with `fcnet_hiddens` and `fcnet_activation`.",
         ),
         "use_huber": 'Give `td_error_loss_fn="huber"`, which bends at 1.',
-        "huber_threshold": "It is always 1. Remove the setting.",
         "l2_reg": "Nothing draws weights to 0 here. Remove the setting.",
         "add_transition_columns": _STACK,
         "prioritized_replay": "Name the kind of buffer instead: "
@@ -472,6 +471,8 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "optimizer": _refused({}, "Leave it out: Adam with `lr` and `grad_clip` is used."),
         "num_learners": _refused(0, _ONE_LEARNER),
         "num_aggregator_actors_per_learner": _refused(0, _ONE_LEARNER),
+        "huber_threshold": _refused(1.0, "Leave it out: the loss bends at 1."),
+        "use_state_preprocessor": _refused(False, "Leave it out: give more `fcnet_hiddens`."),
         "observation_fn": _refused(None, "Change observations in a wrapper of the env."),
         "off_policy_estimation_methods": _refused(
             {}, "Learning from recorded data is not offered."

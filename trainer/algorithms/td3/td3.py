@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -48,7 +48,6 @@ from trainer.nn import (
     ScheduleSetting,
 )
 from trainer.nn.layers import run_side_by_side
-from trainer.nn.optimizers import follow
 from trainer.replay import ReplayBuffer
 from trainer.types import Array, ModuleId
 
@@ -70,20 +69,6 @@ class TD3Module(PolicyAndCritics):
                 "Discrete actions."
             )
         return Deterministic(self.action_space.shape)
-
-
-class TargetPolicyAndCritics(TargetNetwork):
-    """Copies of policy and critics that follow them by a share of the way."""
-
-    module: TD3Module
-
-    def __init__(self, followed: TD3Module) -> None:
-        super().__init__(followed)
-        self._scratch: Array = np.empty_like(followed.parameters.flat)
-
-    def follow(self, tau: float) -> None:
-        source = self._followed.parameters.flat
-        follow(self.module.parameters.flat, source, tau, scratch=self._scratch)
 
 
 # ---- target
@@ -130,7 +115,7 @@ class TD3Learner(ReplayLearner):
     settings_class: ClassVar[type[LearnerSettings]] = TD3Settings
     settings: TD3Settings
     module: TD3Module
-    target: TargetPolicyAndCritics
+    target: TargetNetwork
     _actor_lr: Schedule
     _policy_lr: float
     _policy_optimizer: Adam
@@ -149,7 +134,7 @@ class TD3Learner(ReplayLearner):
                 f"TD3 learns a policy and critics, but the module is a {type(own).__name__}. "
                 "Derive it from TD3Module, or use PPO or SAC."
             )
-        self.target = TargetPolicyAndCritics(own)
+        self.target = TargetNetwork(own)
         self._actor_lr = Schedule.from_setting(self.settings.actor_lr, name="actor_lr")
         self._policy_lr = self._actor_lr.value_at(0)
         names = list(own.parameters.shapes)
@@ -210,7 +195,7 @@ class TD3Learner(ReplayLearner):
         self, batch: ReplayBatch, *, rng: np.random.Generator
     ) -> tuple[list[CriticLoss], Array]:
         """L_Q of every critic, and min_i Q_i(s, a), [B]; overwrites the critics' gradients."""
-        critics, target = self.module.critics, self.target.module
+        critics, target = self.module.critics, cast("TD3Module", self.target.module)
         next_actions = self._next_actions(batch.next_obs, rng)
         ahead = target.critics.passes(batch.next_obs, next_actions)
         now = critics.passes(batch.obs, batch.actions)
