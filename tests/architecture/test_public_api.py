@@ -38,8 +38,9 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        BC DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN MARWIL PG PPO RE3 SAC ActionChoice AgentIndicator
-        AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig BestCheckpoint CSVLogger
+        BC CQL DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN MARWIL PG PPO RE3 SAC ActionChoice
+        AgentIndicator AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig
+        BestCheckpoint CQLConfig CQLLearner CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
         ConnectorPipelineV2 ConnectorV2 Curiosity DQNConfig DQNLearner DebuggerError
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError

@@ -165,6 +165,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none():
         "docs/first-week.md",
         "docs/why.md",
         "trainer/algorithms/bc/README.md",
+        "trainer/algorithms/cql/README.md",
         "trainer/algorithms/dqn/README.md",
         "trainer/algorithms/marwil/README.md",
         "trainer/algorithms/pg/README.md",

@@ -1,0 +1,133 @@
+"""Made by `docs/make_section_stubs.py`; do not edit it by hand."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing_extensions import Self
+from trainer.config.config_values import ConfigValues
+from trainer.config.settings import Setting
+from trainer.types import ToBeDrawn
+
+
+class CQLTrainingSection(ConfigValues):
+    bc_iters: Setting[int]
+    min_q_weight: Setting[float]
+    num_actions: Setting[int]
+    temperature: Setting[float]
+    deterministic_backup: Setting[bool]
+    def training(
+        self,
+        *,
+        bc_iters: int | ToBeDrawn = 20000,
+        min_q_weight: float | ToBeDrawn = 5.0,
+        num_actions: int | ToBeDrawn = 10,
+        temperature: float | ToBeDrawn = 1.0,
+        deterministic_backup: bool | ToBeDrawn = True,
+        lr: Any = None,
+        actor_lr: float | list[list[float]] | ToBeDrawn = 0.0001,
+        critic_lr: float | list[list[float]] | ToBeDrawn = 0.001,
+        alpha_lr: float | list[list[float]] | ToBeDrawn = 0.001,
+        twin_q: bool | ToBeDrawn = True,
+        initial_alpha: float | ToBeDrawn = 1.0,
+        target_entropy: float | str | None | ToBeDrawn = 'auto',
+        td_error_loss_fn: str | ToBeDrawn = 'mse',
+        policy_model_config: dict[str, Any] | ToBeDrawn = ...,
+        q_model_config: dict[str, Any] | ToBeDrawn = ...,
+        replay_buffer_config: dict[str, Any] | ToBeDrawn = ...,
+        num_steps_sampled_before_learning_starts: int | ToBeDrawn = 1500,
+        training_intensity: float | None | ToBeDrawn = None,
+        n_step: int | tuple[int, int] | list[int] | ToBeDrawn = 1,
+        tau: float | ToBeDrawn = 0.005,
+        target_network_update_freq: int | ToBeDrawn = 0,
+        store_buffer_in_checkpoints: bool | ToBeDrawn = True,
+        learner_class: type[Any] | None | ToBeDrawn = None,
+        learner_connector: Callable[..., Any] | None | ToBeDrawn = None,
+        gamma: float | ToBeDrawn = 0.99,
+        torch_lr_schedulers: Sequence[Callable[..., Any]] | None | ToBeDrawn = None,
+        grad_clip: float | None | ToBeDrawn = None,
+        grad_clip_by: str | ToBeDrawn = 'global_norm',
+        adam_epsilon: float | ToBeDrawn = 1e-07,
+        train_batch_size: int | ToBeDrawn = 256,
+        num_epochs: int | ToBeDrawn = 1,
+        minibatch_size: int | None | ToBeDrawn = None,
+        shuffle_batch_per_epoch: bool | ToBeDrawn = False,
+        sample_ahead: bool | ToBeDrawn = False,
+        learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
+        model_config: Any = ...,
+        train_batch_size_per_learner: Any = ...,
+        lr_schedule: Any = ...,
+        model: Any = ...,
+        vf_share_layers: Any = ...,
+        **old_names: Any,
+    ) -> Self:
+        """Say how CQL learns.
+
+        Args:
+            bc_iters: so many updates at the beginning let the policy imitate recorded actions, while
+                critics learn already.
+            min_q_weight: how much critics are held down where nothing was recorded; 0 leaves SAC.
+            num_actions: actions that the critics are held down at, of each of three kinds: drawn
+                uniformly, by the policy, and by the policy at the next observation.
+            temperature: of the softmax over these actions: the smaller, the more the most overrated one
+                counts.
+            deterministic_backup: leave the entropy out of the targets of the critics.
+            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
+            actor_lr: learning rate of the policy: a number, or a schedule `[[env_steps, value], ...]`
+                starting at 0.
+            critic_lr: learning rate of the critics, likewise.
+            alpha_lr: learning rate of the temperature, likewise; 0 keeps it at `initial_alpha`.
+            twin_q: learn two critics and believe the smaller value (Fujimoto et al. 2018).
+            initial_alpha: the first temperature α, what a nat of entropy is worth in reward, > 0.
+            target_entropy: the mean entropy of the policy in nats that the temperature aims at. "auto"
+                (or None): minus the number of action dimensions, or 0.98 ln n for n Discrete actions.
+            td_error_loss_fn: ours for SAC: the loss of the critics, "huber" or "mse", which is that of
+                the paper.
+            policy_model_config: settings of `model_config` for the policy only.
+            q_model_config: settings of `model_config` for the critics only.
+            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
+                such as `capacity`; merged into what is there.
+            num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
+                counted as `multi_agent(count_steps_by=…)` says.
+            training_intensity: rows learnt from per step sampled, counted likewise: with 16,
+                `train_batch_size` 64 and 4 steps per round there is one update per round. None makes
+                one update per round (a round samples `rollout_fragment_length` steps from every env).
+            n_step: env steps per transition; a pair draws a number for each, both ends included.
+                Shortened where an episode ends.
+            tau: target networks move by this share of the way to the learning ones.
+            target_network_update_freq: so many env steps after the last time; 0 after every update.
+            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
+                restored run fills a new one before it learns on. RLlib's default.
+            learner_class: how updates are made: a class derived from the algorithm's own learner, such
+                as `PPOLearner`; see docs/own-loss.md.
+            learner_connector: makes connector pieces that see the episodes of an update before it
+                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
+                docs/own-connector.md.
+            gamma: the discount factor, in [0, 1].
+            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
+                one after another (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
+                `lr`; any network may be used.
+            grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
+            grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
+                their norm.
+            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
+                gradients smaller.
+            train_batch_size: env steps sampled for one update.
+            num_epochs: how often an update passes over its batch.
+            minibatch_size: rows per gradient step; None takes the whole batch.
+            shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
+            sample_ahead: let env runners play the next sample, with the weights of now, while this one
+                is learnt from (PPO). Every sample but the first lacks one update, as a rule.
+            learner_config_dict: your own data, which nothing here reads: callbacks find it in
+                `algorithm.config`, a learner of yours in `self.config`.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
+                is there.
+            train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
+            lr_schedule: old way to give a schedule for `lr`; None says nothing.
+            model: old name of `model_config`; merged into what is there.
+            vf_share_layers: whether policy and value function share layers; stored in `model_config`.
+            **old_names: old names of these settings.
+
+        Raises:
+            UnknownSettingError: a setting does not exist.
+        """
