@@ -345,7 +345,7 @@ def test_sacs_old_dict_of_learning_rates_is_understood():
         config.environment("Pendulum-v1").validate()
     with pytest.raises(UnknownSettingError, match="'critic_learning_rate'"):
         SACConfig().training(optimization={"critic_learning_rat": 1e-3})
-    with pytest.raises(UnknownSettingError, match="It belongs to SAC"):
+    with pytest.raises(UnknownSettingError, match="It belongs to CQL and SAC"):
         PPOConfig().training(optimization=rates)
 
 

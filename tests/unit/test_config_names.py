@@ -90,7 +90,7 @@ def test_an_old_name_whose_setting_belongs_to_an_algorithm_is_unknown_without_it
     [
         (DQNConfig, "clip_param", "It belongs to PPO; leave"),
         (DQNConfig, "entropy_coeff_schedule", "It belongs to PPO; leave"),
-        (PPOConfig, "buffer_size", "It belongs to DQN and SAC; leave"),
+        (PPOConfig, "buffer_size", "It belongs to CQL and DQN and SAC; leave"),
     ],
 )
 def test_a_setting_of_another_algorithm_is_told_to_be_one(config_class, name, owners):
