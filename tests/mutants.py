@@ -99,6 +99,7 @@ SHOWN = {
     "trainer/algorithms/offline.py": Shown(
         "integration/test_learning_from_recordings unit/test_marwil_learner", ("MARWIL", "BC")
     ),
+    "trainer/algorithms/cql/cql.py": Shown("unit/test_cql_learner", ("CQL",)),
     "trainer/offline/files.py": Shown("unit/test_offline_files"),
     "trainer/offline/checking.py": Shown("unit/test_offline_files unit/test_offline_reading"),
     "trainer/offline/reading.py": Shown("unit/test_offline_reading"),
@@ -345,6 +346,15 @@ MUTANTS = [
         ("np.where(columns.is_terminated, 0.0, values[num_rows:])", "values[num_rows:]"),
         ("        self.moving_square = float(state[_SQUARE])\n", "        pass\n"),
         ("        self.moving_square = loss.moving_square\n", ""),
+    ),
+    *_of(
+        "trainer/algorithms/cql/cql.py",
+        ("(candidates - log_densities) / temperature", "candidates / temperature"),
+        ("-width * math.log(2.0)", "0.0"),
+        ("np.full_like(recorded, -1.0 / num_rows)", "np.zeros_like(recorded)"),
+        ("self.num_updates >= self.settings.bc_iters", "self.num_updates < 0"),
+        ("0.0 if self.settings.deterministic_backup else alpha", "alpha"),
+        ("loss=one.loss + weight * held.loss", "loss=one.loss"),
     ),
     *_of(
         "trainer/algorithms/offline.py",

@@ -40,7 +40,8 @@ PUBLIC_NAMES = words_of(
         "trainer": """
         APPO BC CQL DDPG DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN IMPALA MARWIL PG PPO RE3 SAC TD3
         APPOConfig APPOLearner ActionChoice AgentIndicator AimLogger
-        Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig BestCheckpoint CSVLogger
+        Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig BestCheckpoint
+        CQLConfig CQLLearner CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
         ConnectorPipelineV2 ConnectorV2 Curiosity DDPGConfig DQNConfig DQNLearner DebuggerError
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError

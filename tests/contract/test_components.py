@@ -168,6 +168,7 @@ SHOWN_BY = {
     "counters/num_actions_computed": ("PG", "SAC"),
     "evaluation/evaluator/num_evaluations": ("PPO",),
     "learner/learner/last_target_update_ts": ("DQN", "SAC"),
+    "learner/learner/moving_avg_sqd_adv_norm": ("MARWIL",),
     "recordings/num_passes": ("BC", "MARWIL"),
     "recordings/num_read": ("BC", "MARWIL"),
     "learner/learner/num_updates": tuple(name for name in FEATURES if name not in ("PG", "BC")),

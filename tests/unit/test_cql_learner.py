@@ -96,6 +96,20 @@ def test_gradients_of_the_whole_losses(twin_q, part, bc_iters):
         gradient_check(value_at, gradients[name], tensors[name].copy())
 
 
+def test_candidates_know_how_often_they_are_drawn():
+    rows = replayed_rows()
+    subject = learner(num_actions=3)
+    actions, log_densities = subject._drawn(rows, np.random.default_rng(1))
+    assert actions.shape == (9, len(rows.obs), 2)
+    np.testing.assert_allclose(log_densities[:3], math.log(1 / 4), rtol=1e-6)  # of a square of 2
+    distribution = subject.module.action_distribution
+    for start, obs in ((3, rows.obs), (6, rows.next_obs)):
+        inputs = subject.module.forward_inference({"obs": obs})["action_dist_inputs"]
+        for number in range(start, start + 3):
+            expected = distribution.logp(inputs, actions[number])
+            np.testing.assert_allclose(log_densities[number], expected, rtol=1e-3, atol=1e-3)
+
+
 def test_without_weight_the_critics_learn_as_in_sac():
     rows = replayed_rows()
     plain = learner(min_q_weight=0.0, bc_iters=0)

@@ -18,7 +18,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
 OURS = frozenset(
     {
         *("APPOLearner", "ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
-        *("BestCheckpoint", "CSVLogger", "CallbackError", "CheckpointError", "CommonReward"),
+        *("BestCheckpoint", "CQLLearner", "CSVLogger", "CallbackError", "CheckpointError"),
+        *("CommonReward",),
         *("ConfigError", "DebuggerError", "EarlyStopping", "EnvContractError", "EnvCreationError"),
         *("EpisodeError", "EpisodeIndexError", "EpisodeRecorder", "EvaluationError"),
         *("FrozenConfigError", "JSONLinesLogger", "MLflowLogger", "Matchups", "MetricsError"),
@@ -131,7 +132,7 @@ def test_known_answers(module, name, expected):
     ("module", "name", "told", "has_other"),
     [
         ("ray.rllib.algorithms.a3c", "A3CConfig", "PPO solves such tasks", False),
-        ("ray.rllib.algorithms.iql", "IQLConfig", "BC and MARWIL", False),
+        ("ray.rllib.algorithms.iql", "IQLConfig", "BC, MARWIL and CQL", False),
         ("ray.tune.schedulers", "PB2", "PopulationBasedTraining", True),
         ("ray.rllib.models.catalog", "ModelCatalog", "TorchRLModule", False),
         ("ray.rllib.utils.numpy", "fc", "NumPy", True),

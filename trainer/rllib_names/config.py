@@ -174,7 +174,7 @@ OLD_FILTERS: Final[Mapping[str, str]] = MappingProxyType(
 """Old values of `observation_filter`: which one each of them means today."""
 
 _OFFLINE: Final = (
-    "This config does not learn from recorded data; BC and MARWIL do: "
+    "This config does not learn from recorded data; BC, MARWIL and CQL do: "
     "`BCConfig().offline_data(input_='recordings')`. Remove the setting."
 )
 _OFFLINE_RESULTS: Final = (
@@ -295,8 +295,8 @@ REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 
 REFUSED_SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "offline_data": "BC and MARWIL learn from recorded data: `BCConfig().offline_data(...)`. "
-        "Remove the call here; `EpisodeRecorder` records episodes.",
+        "offline_data": "BC, MARWIL and CQL learn from recorded data: "
+        "`BCConfig().offline_data(...)`. Remove the call here; `EpisodeRecorder` records episodes.",
         "python_environment": "Processes get the environment of the main process. Remove the call.",
     }
 )

@@ -110,6 +110,7 @@ HOMES: Final = (
         "MARWIL MARWILConfig",
     ),
     ("ray.rllib.algorithms.marwil.marwil_learner", _TOP, "MARWILLearner"),
+    ("ray.rllib.algorithms.cql ray.rllib.algorithms.cql.cql", _TOP, "CQL CQLConfig"),
     ("ray.rllib.algorithms.pg ray.rllib.algorithms.pg.pg", _TOP, "PG PGConfig"),
     ("ray.rllib.algorithms.appo ray.rllib.algorithms.appo.appo", _TOP, "APPO APPOConfig"),
     (
@@ -322,8 +323,8 @@ HOMES: Final = (
 )
 
 _RECORDED: Final = (
-    "`offline_data(input_=...)` of BC and MARWIL reads recordings itself, and `EpisodeRecorder` "
-    "writes them (docs/recordings.md)"
+    "`offline_data(input_=...)` of BC, MARWIL and CQL reads recordings itself, and "
+    "`EpisodeRecorder` writes them (docs/recordings.md)"
 )
 _OLD_NETWORKS: Final = (
     "networks and policies of RLlib's old API stack are not here; write the network as a "
@@ -369,9 +370,8 @@ NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
         "ray.data": _RECORDED,
         "ray.serve": "serving is not part of this trainer; `TrainedPolicy` acts in any server "
         "(docs/deploying.md)",
-        "ray.rllib.algorithms.cql": "CQL is not here; BC and MARWIL learn from recordings",
-        "ray.rllib.algorithms.crr": "CRR is not here; BC and MARWIL learn from recordings",
-        "ray.rllib.algorithms.iql": "IQL is not here; BC and MARWIL learn from recordings",
+        "ray.rllib.algorithms.crr": "CRR is not here; BC, MARWIL and CQL learn from recordings",
+        "ray.rllib.algorithms.iql": "IQL is not here; BC, MARWIL and CQL learn from recordings",
         "ray.rllib.algorithms.dreamerv3": "DreamerV3 is not here; no algorithm learns a model of "
         "its env",
         "ray.rllib.algorithms.ppo.ppo_catalog": _ENCODERS,
