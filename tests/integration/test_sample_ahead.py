@@ -333,6 +333,55 @@ def test_who_is_told_as_recreated_does_not_depend_on_who_was_still_busy(slow, mo
     assert result["fault_tolerance/num_remote_worker_restarts"] == 0
 
 
+SLOW = (None, "env runner 1", "env runner 2")
+
+
+def delays(slow):
+    """Faults that let a runner take its time in some of its samples."""
+    if slow is None:
+        return []
+    return [
+        ScriptedFault("delay", place=slow, call=call, at_sign=3, seconds=10.0) for call in (1, 2, 3)
+    ]
+
+
+class FailsInTheFourth(RLlibCallback):
+    def __init__(self):
+        self.num_samples = 0
+
+    def on_sample_end(self, *, env_runner, **_):
+        self.num_samples += 1
+        if self.num_samples == 4 and env_runner.worker_index == 1:
+            raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_an_error_comes_in_the_iteration_of_its_sample(slow, monkeypatch):
+    made = config_of(2).training(sample_ahead=3).callbacks(FailsInTheFourth)
+    monkeypatch.setattr(building, "make_engine", lambda _: FakeEngine(*delays(slow)))
+    with made.build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        with pytest.raises(CallbackError, match="on purpose"):
+            algo.train()
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_runners_are_told_as_recreated_in_the_iteration_of_their_sample(slow, monkeypatch):
+    told = []
+    made = config_of(2).training(sample_ahead=3).callbacks(
+        on_env_runners_recreated=lambda algorithm, env_runner_indices, **_: told.append(
+            (algorithm.training_iteration, env_runner_indices)
+        )
+    )  # fmt: skip
+    died = ScriptedFault("die", place="env runner 1", call=4, at_sign=3)
+    monkeypatch.setattr(building, "make_engine", lambda _: FakeEngine(died, *delays(slow)))
+    with made.build_algo() as algo:
+        restarts = [algo.train()["fault_tolerance/num_remote_worker_restarts"] for _ in range(5)]
+    assert restarts == [0, 0, 0, 1, 1]
+    assert told == [(3, [1])]
+
+
 @pytest.mark.process
 def test_modules_that_are_added_act_at_once(tmp_path):
     """A league adds copies of the module that learns: its next sample is played with the newest."""

@@ -139,7 +139,8 @@ def test_who_was_replaced_is_told_once_and_only_when_it_is_there():
     with group_on(*dies(2, 2), recreated=recreated) as group:
         group.foreach_env_runner_async(lambda runner: runner.sample(num_timesteps=30))
         runners = group._runners
-        while 2 not in runners._replaced:
+        in_flight = runners._in_flight[2]
+        while not in_flight.is_replaced:
             group.calls._advance(0.001)
         runners.fire_recreated()
         assert recreated == [], "it is being made"

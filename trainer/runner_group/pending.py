@@ -81,6 +81,9 @@ class Pending:
         is_over: see above.
         answer: what the call returned.
         failure: why there is no answer, if its caller is to decide what next.
+        error: what would have been raised, if it was not wanted then: its caller raises it when the
+            call is wanted.
+        is_replaced: its runner was made again for it, in place of one that failed.
         attempt: the last one at a call that was handed back.
         report: of the runner, if it was made for this call.
         trouble: what went wrong on the way; None if nothing did.
@@ -100,6 +103,8 @@ class Pending:
     is_over: bool = False
     answer: Any = None
     failure: Failed | Lost | None = None
+    error: Exception | None = None
+    is_replaced: bool = False
     attempt: Attempt | None = None
     report: RunnerReport | None = None
     trouble: Trouble | None = None

@@ -107,7 +107,9 @@ class Runners:
         self._on_recreated = on_recreated
         self._in_flight: dict[int, Pending] = {}
         self._ended: list[Pending] = []
-        self._replaced: set[int] = set()  # of whom the event has not told yet
+        # Of whom the event has not told yet: they have answered since, or may still be made.
+        self._recreated: set[int] = set()
+        self._replaced: set[int] = set()
         self._inline: InlinePlace | None = None
         self._deferred: Callable[[], AbstractContextManager[object]] = signals_deferred
         self._pool = self._make_pool()
@@ -287,8 +289,7 @@ class Runners:
         if pending.is_starting or not place.is_running:
             # If there was one, it was ended when an earlier call was cut short, or died in one that
             # could not go on.
-            if record.had_runner:
-                self._replaced.add(pending.index)
+            pending.is_replaced |= record.had_runner
             pending.is_starting = True
             bootstrap = record.bootstrap(pending.policy)
             factory: Any = bootstrap.packed() if self._records.is_remote else bootstrap.here
@@ -346,16 +347,21 @@ class Runners:
 
     def _take_failure(self, pending: Pending, outcome: Failed | Lost) -> None:
         now_s, place = self._pool.now_s(), self._pool[pending.index]
-        delay_s = self._repair.after(pending, outcome, place, now_s=now_s)
+        try:
+            delay_s = self._repair.after(pending, outcome, place, now_s=now_s)
+        except Exception as error:
+            if pending.is_wanted:
+                raise
+            pending.error, delay_s = error, None
         if delay_s is None:
             self._end(pending)
             return
+        pending.is_replaced = True
         if pending.attempt is not None:  # handed back; the runner is made again, for nobody so far
             self._end(pending)
             pending = pending.for_nobody()
             self._in_flight[pending.index] = pending
         pending.is_starting, pending.due_at = True, now_s + delay_s
-        self._replaced.add(pending.index)
 
     # ---- what is in flight
 
@@ -393,7 +399,11 @@ class Runners:
         # Neither cut short nor, as the end of a context manager might be, put off until later:
         # no worker may go on with a call that is over.
         with signals_deferred():
-            in_flight, self._in_flight, self._ended = self._in_flight, {}, []
+            in_flight, ended = self._in_flight, self._ended
+            self._in_flight, self._ended = {}, []
+            for pending in (*in_flight.values(), *ended):
+                if pending.is_replaced and pending.is_wanted:
+                    self._replaced.add(pending.index)
             self._pool.kill_busy()
             for index, pending in in_flight.items():
                 pending.is_over = True
@@ -422,6 +432,9 @@ class Runners:
         """
         repair_s = 0.0
         for pending in pendings:
+            if pending.is_replaced:
+                has_answered = pending.answer is not None
+                (self._recreated if has_answered else self._replaced).add(pending.index)
             self.num_restarts += pending.num_restarts
             repair_s += pending.repair_s
             if not are_dropped:
@@ -433,23 +446,15 @@ class Runners:
 
     def fire_recreated(self) -> None:
         """Fires the event that tells which runners were replaced since it was fired last."""
-        recreated = [
+        recreated = self._recreated | {
             index
-            for index in sorted(self._replaced)
-            if self._pool[index].is_running and not self._is_being_made(index)
-        ]
+            for index in self._replaced
+            if index not in self._in_flight and self._pool[index].is_running
+        }
+        self._recreated = set()
         if recreated:
-            self._replaced.difference_update(recreated)
-            self._on_recreated(recreated)
-
-    def is_asked(self, index: int) -> bool:
-        """Whether a call of a runner is in flight, not counting that it is made again."""
-        pending = self._in_flight.get(index)
-        return pending is not None and pending.ask is not None
-
-    def _is_being_made(self, index: int) -> bool:
-        pending = self._in_flight.get(index)
-        return pending is not None and pending.is_starting
+            self._replaced -= recreated
+            self._on_recreated(sorted(recreated))
 
     # ---- processes
 
@@ -504,7 +509,7 @@ class Runners:
         spec = self._records.spec
         self._pool.stop()
         self._records.make_anew(spec, num_env_runners)
-        self._replaced.clear()
+        self._recreated, self._replaced = set(), set()
         self._pool = self._make_pool()
 
     def end_runner(self, index: int) -> None:

@@ -115,6 +115,10 @@ class _Ahead:
         return pending is not None and pending.is_over
 
 
+def _is_answered(pending: Pending) -> bool:
+    return pending.is_over and pending.error is None
+
+
 # ---- sampler
 
 
@@ -147,12 +151,8 @@ class Sampler:
         asks = self.asks_for(num_steps, **options)
         ahead = self._ahead_for(asks)
         if ahead is not None:
-            sample = self._taken(ahead)
-        else:
-            pendings = self._runners.run(asks)
-            sample = self._committed(asks, pendings)
-        self._records.healthy_or_raise()
-        return sample
+            return self._taken(ahead)
+        return self._committed(asks, self._runners.run(asks))
 
     def asks_for(
         self, num_steps: int, *, by_agent: bool, whole_episodes: bool = False, **options: Any
@@ -208,6 +208,8 @@ class Sampler:
     def _sample_of(
         self, replies: Sequence[SampleReply], created: Sequence[Any], *, repair_s: float
     ) -> GroupSample:
+        if not replies:
+            self._records.healthy_or_raise()
         repair_s, self._unreported_repair_s = repair_s + self._unreported_repair_s, 0.0
         sample = GroupSample.of(replies, repair_s=repair_s)
         self._runners.fire_recreated()
@@ -270,10 +272,10 @@ class Sampler:
 
     def _ask_idle_runners(self) -> None:
         for index in self._records.healthy():
-            ahead = next((one for one in self._ahead if index not in one.pendings), None)
-            if ahead is None or self._runners.is_asked(index):
+            asked = [one.pendings[index] for one in self._ahead if index in one.pendings]
+            if len(asked) == len(self._ahead) or not all(map(_is_answered, asked)):
                 continue
-            record = self._records.by_index[index]
+            ahead, record = self._ahead[len(asked)], self._records.by_index[index]
             record.before_ahead.append(record.stand)
             ahead.pendings[index] = self._runners.ask(
                 index, ahead.asks[index], policy=ahead.policy, is_wanted=ahead.is_wanted
@@ -287,10 +289,16 @@ class Sampler:
         return ahead
 
     def _taken(self, ahead: _Ahead) -> GroupSample:
-        """Waits for the first sample ahead; the later ones are played on."""
+        """Waits for the first sample ahead; the later ones are played on.
+
+        What failed in a later one is raised when that is taken: in which iteration an error comes
+        does not depend on how far runners are.
+        """
         ahead.is_wanted = True
         for pending in ahead.pendings.values():
             pending.is_wanted = True
+            if pending.error is not None:
+                raise pending.error
         while not all(map(ahead.is_over, self._records.healthy())):
             self._advance()
         self._ahead.popleft()
@@ -315,15 +323,11 @@ class Sampler:
 
         What the user's code raised is not raised here: it will be when it is asked for again.
         """
-        dropped, failure = [*self._ahead], None
-        if not dropped:
-            return
-        try:
+        dropped = [*self._ahead]
+        if dropped:
             self._runners.wait()
-        except Exception as error:  # noqa: BLE001 - logged; asked for again, the runners raise it again
-            failure = error
-        self.dropped()
-        self._note_dropped(dropped, failure)
+            self.dropped()
+            self._note_dropped(dropped)
 
     def dropped(self) -> None:
         """Puts the slots back to before the samples ahead."""
@@ -331,13 +335,15 @@ class Sampler:
         for record in self._records:
             record.drop_ahead()
 
-    def _note_dropped(self, dropped: Sequence[_Ahead], failure: Exception | None) -> None:
+    def _note_dropped(self, dropped: Sequence[_Ahead]) -> None:
+        pendings = [pending for ahead in dropped for pending in ahead.pendings.values()]
+        failure = next((each.error for each in pendings if each.error is not None), None)
         if not self.num_dropped_ahead:
             _LOGGER.warning(
                 "The env runners were asked for something else (foreach_env_runner(), a new task) "
-                "while they sampled ahead. That sample is dropped, and the same steps are played "
-                "again. In every iteration this costs more than sample_ahead=True gains. Said "
-                "once; fault_tolerance/num_samples_dropped counts them."
+                "while they sampled ahead. What they sampled is dropped, and the same steps are "
+                "played again. In every iteration this costs more than sample_ahead gains. Said "
+                "once; fault_tolerance/num_samples_dropped counts samples."
             )
         if failure is not None and not self._has_logged_failure:
             self._has_logged_failure = True
@@ -348,5 +354,4 @@ class Sampler:
                 exc_info=failure,
             )
         self.num_dropped_ahead += len(dropped)
-        pendings = [pending for ahead in dropped for pending in ahead.pendings.values()]
         self._unreported_repair_s += self._runners.note(pendings, are_dropped=True)
