@@ -127,9 +127,9 @@ def two_runners(repeats: int) -> Measured:
         )
 
 
-def slow_share(num_runners: int, is_exponential: bool, is_ahead: bool, repeats: int) -> Measured:
+def slow_share(num_runners: int, waits: str, is_ahead: bool, repeats: int) -> Measured:
     """The share of the ideal throughput."""
-    with built(num_runners, is_exponential=is_exponential, is_ahead=is_ahead) as algo:
+    with built(num_runners, waits=waits, is_ahead=is_ahead) as algo:
         return Figure([share(algo, 2) for _ in range(repeats)], "of ideal"), None
 
 
@@ -255,15 +255,14 @@ LINES: Final = (
     Line("two env runners, CartPole, 8 envs", "no env runners", "", "≤ 1.0", 2, two_runners),
     *(
         Line(
-            f"env of 5 ms, {'exponential' if is_exponential else 'constant'}, {num} runner(s)"
-            f"{', sample_ahead' if is_ahead else ''}",
+            f"env of 5 ms, {waits}, {num} runner(s){', sample_ahead' if is_ahead else ''}",
             "",
             "",
             "≥ 0.97" if is_ahead else "≥ 0.93",
             3.5,
-            partial(slow_share, num, is_exponential, is_ahead),
+            partial(slow_share, num, waits, is_ahead),
         )
-        for is_exponential in (False, True)
+        for waits in ("constant", "exponential")
         for num in (1, 4, 8)
         for is_ahead in (False, True)
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -19,27 +20,34 @@ from typing import Final
 
 from made_page import write_or_check
 
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
+import trainer
+from trainer import AlgorithmConfig
 from trainer.algorithms import off_policy_section, policy_and_critics_section
-from trainer.algorithms.dqn import training_section as of_dqn
 from trainer.algorithms.on_and_off_policy import OffPolicyConfig
 from trainer.algorithms.policy_and_critics import PolicyAndCriticsConfig
-from trainer.algorithms.ppo import training_section as of_ppo
-from trainer.algorithms.sac import training_section as of_sac
-from trainer.algorithms.td3 import training_section as of_td3
 from trainer.config import Setting, sections
 from trainer.config.config_values import ConfigValues
 from trainer.config.section_methods import SectionMethod
+
+
+def sections_of_algorithms() -> dict[ModuleType, type[AlgorithmConfig]]:
+    """The file `training_section.py` of each algorithm's folder that has one, and its config."""
+    configs = [one for name, one in vars(trainer).items() if name.endswith("Config")]
+    found: dict[ModuleType, type[AlgorithmConfig]] = {}
+    for config in configs:
+        folder = config.__module__.rpartition(".")[0]
+        section = sys.modules.get(f"{folder}.training_section")
+        if section is not None and issubclass(config, AlgorithmConfig):
+            found.setdefault(section, config)
+    return found
+
 
 STUBS: Final[Mapping[ModuleType, type[AlgorithmConfig]]] = MappingProxyType(
     {
         sections: AlgorithmConfig,
         off_policy_section: OffPolicyConfig,
         policy_and_critics_section: PolicyAndCriticsConfig,
-        of_ppo: PPOConfig,
-        of_dqn: DQNConfig,
-        of_sac: SACConfig,
-        of_td3: TD3Config,
+        **sections_of_algorithms(),
     }
 )
 """The files that declare settings, each with the config whose methods show all of them."""

@@ -976,9 +976,11 @@ MUTANTS = [
     ),
     *_of(
         "trainer/runner_group/sampling.py",
-        ("            ahead.undo()\n", "            pass\n"),
+        ("            record.drop_ahead()\n", "            pass\n"),
+        ("            record.before_ahead.append(record.stand)\n", "            pass\n"),
+        ("            del self._records.by_index[index].before_ahead[0]\n", "            pass\n"),
         ("note(pendings, are_dropped=True)", "note(pendings)"),
-        (" or ahead.policy is not self._records.policy:", ":"),
+        (" or not ahead.policy.acts_as(self._records.policy):", ":"),
         (" or ahead.asks != asks or", " or"),
         ("            pending.is_wanted = True\n", "            pass\n"),
     ),

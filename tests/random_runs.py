@@ -52,15 +52,15 @@ class Env(NamedTuple):
     """What is played, and the algorithms that can; `but` are features that it goes without."""
 
     env: Any
-    algorithms: tuple[str, ...] = ("PPO", "PG", "DQN", "SAC")
+    algorithms: tuple[str, ...] = ("PPO", "APPO", "PG", "DQN", "SAC")
     env_config: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
     but: tuple[str, ...] = ()
 
 
-_ON_POLICY = ("PPO", "PG")
+_ON_POLICY = ("PPO", "APPO", "PG")
 _OFF_POLICY = ("DQN", "SAC", "TD3", "DDPG")
-_FORCES = ("PPO", "PG", "SAC", "TD3", "DDPG")
+_FORCES = ("PPO", "APPO", "PG", "SAC", "TD3", "DDPG")
 _SHORT = {"min_length": 5, "max_length": 40}
 
 ENVS = {
@@ -78,7 +78,7 @@ ENVS = {
         env_config={"min_length": 6},
         settings={"env_task_fn": exact_runs.task_of_iteration},
     ),
-    "masks": Env(exact_runs.MaskedEnv, ("PPO", "PG", "DQN"), but=("rewriting", "pieces")),
+    "masks": Env(exact_runs.MaskedEnv, ("PPO", "APPO", "PG", "DQN"), but=("rewriting", "pieces")),
     "nested actions": Env(exact_runs.NestedEnv, _ON_POLICY, but=("pieces",)),
     "vector env": Env(Roaming, settings={"gym_env_vectorize_mode": "vector_entry_point"}),
     "vector CartPole": Env(
@@ -109,7 +109,7 @@ FEATURES = {
     "normalised observations": Feature(_ALL, ({"observation_filter": "MeanStdFilter"},)),
     "rewards": Feature(_ALL, ({"normalize_rewards": True}, {"clip_rewards": 0.5})),
     "whole episodes": Feature(_ON_POLICY, ({"batch_mode": "complete_episodes"},)),
-    "ahead": Feature(_ON_POLICY, ({"sample_ahead": True},)),
+    "ahead": Feature(_ON_POLICY, ({"sample_ahead": True}, {"sample_ahead": 4})),
     "memory": Feature(_ON_POLICY, tuple({"model": model} for model in MODELS.values())),
     "evaluation": Feature(
         _ALL,

@@ -19,6 +19,7 @@ from checkpoints import encode, read_manifest
 from tests.resume_envs import KeptWalk, OwnWalk, StatefulWalk, Walk
 from trainer import (
     Algorithm,
+    APPOConfig,
     DDPGConfig,
     DQNConfig,
     PGConfig,
@@ -99,6 +100,11 @@ def _ppo():
     )
 
 
+def _appo():
+    made = APPOConfig().training(sample_ahead=3, train_batch_size=61, minibatch_size=32)
+    return made.training(num_epochs=2, lr=[[0, 1e-2], [2000, 1e-4]])
+
+
 def _pg():
     made = PGConfig().training(train_batch_size=61, lr=[[0, 1e-2], [2000, 1e-4]])
     return made.env_runners(batch_mode="truncate_episodes")
@@ -133,6 +139,7 @@ def _ddpg():
 
 ALGORITHMS = {
     "PPO": _ppo,
+    "APPO": _appo,
     "PG": _pg,
     "DQN": _dqn,
     "SAC": _sac,

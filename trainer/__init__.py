@@ -52,6 +52,7 @@ from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
 from trainer import actors
 from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
+from trainer.algorithms.appo import APPO, IMPALA, APPOConfig, APPOLearner, IMPALAConfig
 from trainer.algorithms.building import get_trainable_cls
 from trainer.algorithms.dqn import DQN, DQNConfig, DQNLearner
 from trainer.algorithms.pg import PG, PGConfig, PGLearner
@@ -163,15 +164,19 @@ from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 
 __all__ = [
+    "APPO",
     "DDPG",
     "DEFAULT_AGENT_ID",
     "DEFAULT_MODULE_ID",
     "DQN",
+    "IMPALA",
     "PG",
     "PPO",
     "RE3",
     "SAC",
     "TD3",
+    "APPOConfig",
+    "APPOLearner",
     "ActionChoice",
     "AgentIndicator",
     "AimLogger",
@@ -210,6 +215,7 @@ __all__ = [
     "FrameStacking",
     "FrozenConfigError",
     "GaussianNoise",
+    "IMPALAConfig",
     "JSONLinesLogger",
     "Learner",
     "MLflowLogger",

@@ -32,9 +32,6 @@ LONG_FILES = {
     "trainer/exploration/strategies.py": (
         "one class per ready-made strategy, and the table by which a config names them"
     ),
-    "trainer/runner_group/records.py": (
-        "where each runner and its slots stand; a third of it checks such records when restored"
-    ),
 }
 """Files of more than 900 lines, and why they have one reason to change all the same."""
 

@@ -38,14 +38,15 @@ PUBLIC_NAMES = words_of(
         VideoRecorder WandbLogger load_episode
     """,
         "trainer": """
-        DDPG DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN PG PPO RE3 SAC TD3 ActionChoice AgentIndicator
-        AimLogger Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
+        APPO DDPG DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN IMPALA PG PPO RE3 SAC TD3
+        APPOConfig APPOLearner ActionChoice AgentIndicator AimLogger
+        Algorithm AlgorithmConfig AlgorithmStoppedError BestCheckpoint CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError
         ConnectorPipelineV2 ConnectorV2 Curiosity DDPGConfig DQNConfig DQNLearner DebuggerError
         DefaultModelConfig EarlyStopping EnvContext EnvContractError EnvCreationError
         EnvError EnvRunner EnvRunnerGroup EpisodeError EpisodeIndexError EpisodeRecorder
         EpsilonGreedy EvaluationError Exploration FlattenObservations FrameStacking
-        FrozenConfigError GaussianNoise JSONLinesLogger Learner MLflowLogger Matchups
+        FrozenConfigError GaussianNoise IMPALAConfig JSONLinesLogger Learner MLflowLogger Matchups
         MeanStdFilter MetricsError MetricsLogger ModuleError MultiAgentEnv
         MultiAgentEnvRunner MultiAgentEpisode MultiAgentObservationPreprocessor MultiRLModule
         MultiRLModuleSpec

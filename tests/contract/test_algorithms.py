@@ -62,6 +62,11 @@ MORE = {
         Cell("PPO", "CartPole", 0),
         {"sample_ahead": True, "batch_mode": "complete_episodes", "model": MODELS["gru"]},
     ),
+    "APPO": Run(
+        Cell("APPO", "own np_random", 0),
+        {"observation_filter": "MeanStdFilter", "normalize_rewards": True},
+    ),
+    "APPO, memory": Run(Cell("APPO", "CartPole", 0), {"model": MODELS["gru"]}),
     "PG, whole episodes": Run(
         Cell("PG", "CartPole", 0),
         {

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-FEW = (5, 20, 95)
+FEW = (27, 20, 7)
 """Of one agent, of several whose modules change, and a vector env."""
 MANY = [seed for seed in range(300) if seed not in FEW]
 

@@ -252,3 +252,9 @@ def test_a_league_goes_on_where_it_was(run):
     resumed = run("self_play_league.py", "--iterations", "5")
     assert resumed[0] == "Goes on with copy_0, copy_1, main."
     assert resumed[1:] == alone
+
+
+def test_slow_envs_of_uneven_speed_are_learnt_from(run):
+    lines = run("uneven_envs.py", "--num-iterations", "2")
+    assert [line.split(":")[0].strip() for line in lines] == ["PPO", "APPO"]
+    assert all(numbers_in(line)[0] > 25 for line in lines)  # 25 steps of more than 1 ms

@@ -139,7 +139,7 @@ def test_several_agents_learn_the_same_bytes():
 def test_samples_that_are_asked_for_ahead_are_the_same_bytes():
     found = {}
     for engine in ("local", "ray"):
-        made = config_on_ray().training(sample_ahead=True).resources(engine=engine)
+        made = config_on_ray().training(sample_ahead=3).resources(engine=engine)
         with made.build_algo() as algo:
             for _ in range(3):
                 algo.train()

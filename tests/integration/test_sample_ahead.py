@@ -1,4 +1,4 @@
-"""Sampling ahead: the lag of one update is a rule, so whatever happens, bytes are the same."""
+"""Sampling ahead: the lag is a rule, so whatever happens, bytes are the same."""
 
 import functools
 from contextlib import contextmanager
@@ -58,35 +58,43 @@ def outcome(made, num_iterations=4):
 @functools.cache
 def undisturbed():
     """What two runners come to when nothing happens."""
-    return outcome(config(2))
+    return outcome(config(2, sample_ahead=2))
 
 
 class LaggingByHand(PPO):
-    """The rule, without requests ahead: what acts are the weights of before the last update."""
+    """The rule, without requests ahead: what acts are the weights of before the last updates."""
+
+    lag = 1
 
     def training_step(self):
         sample = self.sample_steps(self.config.total_train_batch_size)
-        before = self.newest_policy()
+        self.__dict__.setdefault("before", []).append(self.newest_policy())
         self.learn_from_sample(sample)
-        self.env_runner_group.act_with(before)
+        self.env_runner_group.act_with(self.before[-self.lag :][0])
 
     def _send_policy_if_others_set_weights(self):
         pass
 
 
-def test_samples_lack_one_update():
+@pytest.mark.parametrize("lag", [1, 3])
+def test_samples_lack_as_many_updates_as_are_played_ahead(lag, monkeypatch):
+    monkeypatch.setattr(LaggingByHand, "lag", lag)
     plain = {"observation_filter": "NoFilter", "normalize_rewards": False}
     by_hand = PPOConfig(algo_class=LaggingByHand).update_from_dict(
         {**config().to_dict(), **plain, "sample_ahead": False}
     )
-    without = config(**plain, sample_ahead=False)
+    others = config(**plain, sample_ahead=lag - 1)
     found = []
-    for made in (config(**plain), by_hand, without):
+    for made in (config(**plain, sample_ahead=lag), by_hand, others):
         with made.build_algo() as algo:
-            trained(algo, 4)
+            trained(algo, 6)
             found.append(learnt(algo))
     assert found[0] == found[1]
     assert found[2] != found[0]  # control: the lag shows
+
+
+def test_true_is_a_lag_of_one():
+    assert outcome(config(sample_ahead=True)) == outcome(config(sample_ahead=1))
 
 
 class MarksSamples(RLlibCallback):
@@ -120,6 +128,31 @@ def test_runners_play_while_the_main_process_learns(is_ahead, tmp_path):
     with made.build_algo() as algo:
         algo.train()
     assert seen == [is_ahead, is_ahead]
+
+
+class WaitsForTheOther(MarksSamples):
+    """The second runner ends its second sample once the first one has ended its fourth."""
+
+    def on_sample_end(self, *, env_runner, **_):
+        config = env_runner.config["env_config"]
+        folder = Path(config["folder"])
+        if (env_runner.worker_index, self.num_samples) == (2, 1):
+            fourth = folder / "1-4"
+            if wait_until(fourth.exists, within_s=config["within_s"]):
+                (folder / "first was ahead").touch()
+        super().on_sample_end(env_runner=env_runner)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("lag", "within_s"), [(3, 60), (2, 0.5)])
+def test_a_runner_waits_for_no_other_within_the_lag(lag, within_s, tmp_path):
+    settings = {"folder": str(tmp_path), "within_s": within_s}
+    made = config(2, sample_ahead=lag, env=TaskCountdownEnv, env_config=settings)
+    with made.callbacks(WaitsForTheOther).build_algo() as algo:
+        algo.train()
+        algo.train()
+    # Control: with a lag of 2 the fourth sample is not asked for before the second one is taken.
+    assert (tmp_path / "first was ahead").exists() == (lag == 3)
 
 
 # ---- whatever happens meanwhile
@@ -164,9 +197,9 @@ CHANGES_RESULTS = ("it is evaluated", "a function is called")
 @pytest.mark.process
 def test_what_happens_meanwhile_changes_no_bytes():
     with (
-        config(2).build_algo() as undisturbed,
-        config(2).build_algo() as spread,
-        config(0).build_algo() as alone,
+        config(2, sample_ahead=3).build_algo() as undisturbed,
+        config(2, sample_ahead=3).build_algo() as spread,
+        config(0, sample_ahead=3).build_algo() as alone,
     ):
         for what in sorted(MEANWHILE, key=CHANGES_RESULTS.__contains__):
             expected, found = trained(undisturbed, 2), trained(spread, 1)
@@ -218,7 +251,7 @@ def test_a_new_task_is_in_force_in_the_next_sample():
 
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults_of_runners_that_play_ahead_change_no_bytes(what):
-    made = config_of(2).training(sample_ahead=True)
+    made = config_of(2).training(sample_ahead=3)
     engine = FakeEngine(*FAULTS[what])
     expect_equal(trained_on(engine, made), trained_on(FakeEngine(), made))
     assert engine.struck
@@ -228,10 +261,11 @@ def test_faults_of_runners_that_play_ahead_change_no_bytes(what):
     "seeds", [range(3), pytest.param(range(3, 200), marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_random_faults_of_runners_that_play_ahead_change_no_bytes(seeds):
-    made = config_of(2).training(sample_ahead=True)
-    undisturbed = trained_on(FakeEngine(), made)
-    for seed in seeds:
-        expect_equal(trained_on(FakeEngine(*random_script(seed)), made), undisturbed)
+    for lag in (1, 4):
+        made = config_of(2).training(sample_ahead=lag)
+        undisturbed = trained_on(FakeEngine(), made)
+        for seed in seeds:
+            expect_equal(trained_on(FakeEngine(*random_script(seed)), made), undisturbed)
 
 
 class FailsAhead(RLlibCallback):
@@ -329,7 +363,7 @@ def test_modules_that_are_added_act_at_once(tmp_path):
 def saved_often(tmp_path_factory):
     """The checkpoints of a run before each of its iterations, and all that it knew then."""
     folder, saved, results = tmp_path_factory.mktemp("saved"), [], []
-    with config(2).build_algo() as algo:
+    with config(2, sample_ahead=2).build_algo() as algo:
         for number in range(4):
             at_save = known(algo)
             saved.append((algo.save_to_path(folder / str(number), background=True), at_save))
@@ -358,7 +392,7 @@ def test_a_checkpoint_from_the_middle_goes_on_elsewhere_and_with_other_runners(t
         if algorithm.training_iteration == 2:
             algorithm.after_train_result(lambda _: algorithm.save_to_path(tmp_path / "checkpoint"))
 
-    with config(2).callbacks(Remembering, **saves).build_algo() as algo:
+    with config(2, sample_ahead=3).callbacks(Remembering, **saves).build_algo() as algo:
         trained(algo, 4)
         expected = learnt(algo)
     for num_env_runners, num_envs in ((0, 6), (3, 2)):
@@ -377,7 +411,7 @@ def test_without_the_weights_that_act_a_run_goes_on_differently():
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        acting = algo.get_state()["sample_ahead"]["acting"]["weights"]["modules"]
+        acting = algo.get_state()["sample_ahead"]["acting"][0]["weights"]["modules"]
         assert acting["default_policy"]["version"] == 1
         trained(algo, 1)
         expected = learnt(algo)
@@ -406,7 +440,7 @@ def test_what_acts_ahead_must_be_of_the_one_module(part, ids):
     with config().build_algo() as algo:
         trained(algo, 2)
         state = algo.get_state()
-        acting = state["sample_ahead"]["acting"]
+        acting = state["sample_ahead"]["acting"][0]
         place = acting["weights"] if part == "modules" else acting
         place[part] = dict.fromkeys(ids, place[part]["default_policy"])
         before = learnt(algo)

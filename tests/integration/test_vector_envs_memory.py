@@ -108,7 +108,7 @@ def test_a_state_forgotten_in_positions_is_found(tmp_path, monkeypatch):
         return {key: value for key, value in to_plain(position).items() if key != "memory"}
 
     undisturbed = learnt_state(ppo("gru"), 3)
-    monkeypatch.setattr("trainer.runner_group.records.to_plain", forgetting)
+    monkeypatch.setattr("trainer.runner_group.slot_states.to_plain", forgetting)
     with ppo("gru").build_algo() as algo:
         algo.train()
         algo.save_to_path(tmp_path / "c")

@@ -88,9 +88,9 @@ def test_an_old_name_whose_setting_belongs_to_an_algorithm_is_unknown_without_it
 @pytest.mark.parametrize(
     ("config_class", "name", "owners"),
     [
-        (DQNConfig, "clip_param", "It belongs to PPO; leave"),
-        (DQNConfig, "entropy_coeff_schedule", "It belongs to PPO; leave"),
-        (PPOConfig, "buffer_size", "It belongs to DDPG, DQN, SAC and TD3; leave"),
+        (DQNConfig, "clip_param", "It belongs to APPO, IMPALA, PPO; leave"),
+        (DQNConfig, "entropy_coeff_schedule", "It belongs to APPO, IMPALA, PPO; leave"),
+        (PPOConfig, "buffer_size", "It belongs to DDPG, DQN, SAC, TD3; leave"),
     ],
 )
 def test_a_setting_of_another_algorithm_is_told_to_be_one(config_class, name, owners):

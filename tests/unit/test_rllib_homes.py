@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
 
 OURS = frozenset(
     {
-        *("ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
+        *("APPOLearner", "ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
         *("BestCheckpoint", "CSVLogger", "CallbackError", "CheckpointError", "CommonReward"),
         *("ConfigError", "DebuggerError", "EarlyStopping", "EnvContractError", "EnvCreationError"),
         *("EpisodeError", "EpisodeIndexError", "EpisodeRecorder", "EvaluationError"),
@@ -130,7 +130,7 @@ def test_known_answers(module, name, expected):
 @pytest.mark.parametrize(
     ("module", "name", "told", "has_other"),
     [
-        ("ray.rllib.algorithms.appo", "APPOConfig", "PPO solves such tasks", False),
+        ("ray.rllib.algorithms.a3c", "A3CConfig", "PPO solves such tasks", False),
         ("ray.rllib.algorithms.bc", "BCConfig", "recorded data", False),
         ("ray.tune.schedulers", "PB2", "PopulationBasedTraining", True),
         ("ray.rllib.models.catalog", "ModelCatalog", "TorchRLModule", False),

@@ -56,8 +56,8 @@ def test_a_script_of_names_that_are_here_runs_as_it_is(tmp_path):
     ("line", "what", "fate", "why"),
     [
         (
-            "from ray.rllib.algorithms.impala import IMPALAConfig",
-            "ray.rllib.algorithms.impala.IMPALAConfig",
+            "from ray.rllib.algorithms.a2c import A2CConfig",
+            "ray.rllib.algorithms.a2c.A2CConfig",
             Fate.STOP,
             "PPO solves such tasks",
         ),

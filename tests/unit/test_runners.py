@@ -1,6 +1,7 @@
 """Calls of runners from when they are asked until they are over, and who owns them meanwhile."""
 
 import contextlib
+import copy
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -216,7 +217,7 @@ def test_a_sample_ahead_is_taken_for_what_was_asked_and_as_runners_are_to_act(
     with group_on() as group:
         group.begin_sample(40)
         if change == "policy":
-            group._records.policy = replace(group.policy)
+            group._records.policy = replace(group.policy, table=copy.copy(group.policy.table))
         group.sample_env_steps(48 if change == "steps" else 40)
         assert group.num_dropped_ahead == (change is not None)
 

@@ -812,7 +812,9 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         self, num_steps: int, *, by_agent: bool, rounds: Rounds | None = None
     ) -> GroupSample:
         """What the runners played of so many steps, counted, and as it is to be learnt from."""
-        result, timestep = self._iteration, self.counters.num_env_steps_sampled
+        result, timestep = self._iteration, self._ahead.timestep
+        if timestep is None:
+            timestep = self.counters.num_env_steps_sampled
         group, is_whole = self.env_runner_group, self.config.batch_mode == "complete_episodes"
         ask = group.sample_agent_steps if by_agent else group.sample_env_steps
         with result.time("env_runner_sampling_timer"):
@@ -827,12 +829,7 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
         sample = self._explored(sample, timestep)
         if any(one.has_state for one in self.normalizations.values()):
             self._add_to_statistics(sample)
-        self._ahead.begin(
-            num_steps,
-            by_agent=by_agent,
-            whole_episodes=is_whole,
-            timestep=self.counters.num_env_steps_sampled,
-        )
+        self._ahead.begin(num_steps, by_agent=by_agent, whole_episodes=is_whole)
         return sample
 
     def _add_to_statistics(self, sample: GroupSample) -> None:

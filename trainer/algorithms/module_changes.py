@@ -449,11 +449,11 @@ class ModuleChanges:
 
     def mark(self) -> Undo:
         """What puts the modules back to those of now, with the parts that belong to them."""
-        algorithm, now, acting = self._algorithm, self.now, self._ahead.acting
+        algorithm, now, policies = self._algorithm, self.now, self._ahead.policies
         parts = algorithm.parts_by_module()
 
         def undo() -> None:
-            self.now, self._ahead.acting = now, acting
+            self.now, self._ahead.policies = now, policies
             algorithm.put_parts_back(parts)
 
         return undo

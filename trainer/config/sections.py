@@ -585,11 +585,12 @@ class TrainingSection(ConfigValues, section="training"):
         boolean(),
         "draw a new order of the rows for every epoch.",
     )
-    sample_ahead = Setting(
+    sample_ahead = Setting[bool | int](
         False,
-        boolean(),
-        "let env runners play the next sample, with the weights of now, while this one is learnt "
-        "from (PPO). Every sample but the first lacks one update, as a rule.",
+        either(boolean(), integer(0, 64)),
+        "let env runners play so many samples ahead, with the weights of now, while this one is "
+        "learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as a rule, but "
+        "for the first ones.",
     )
     learner_config_dict = Setting[dict[str, Any]](
         {},

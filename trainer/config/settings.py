@@ -624,8 +624,7 @@ class NameTable:
             return Problem(what, "no setting has this name.", self._undotted(name), unknown=True)
         owners = self.owners(next(iter(OLD_NAMES.dicts.get(name, {name: name}).values())))
         if owners:
-            named = " and ".join(filter(None, (", ".join(owners[:-1]), owners[-1])))
-            advice = f"It belongs to {named}; leave it out."
+            advice = f"It belongs to {', '.join(owners)}; leave it out."
             return Problem(what, "this algorithm has no such setting.", advice, unknown=True)
         method = None if section else nearest(name, self.sections, similarity=0.9)
         if method is not None and nearest(name, self.settings, similarity=0.9) is None:

@@ -417,7 +417,7 @@ def sample_ahead_without_env_task_fn(config: SharedSettings) -> Iterator[Problem
     """What is sampled while the main process learns does not depend on what comes of that."""
     if config.sample_ahead and config.env_task_fn is not None and not config.in_evaluation:
         yield Problem(
-            assignment("sample_ahead", True),
+            assignment("sample_ahead", config.sample_ahead),
             "env_task_fn chooses tasks from the result of an iteration, and the next sample is "
             "played before there is one.",
             "Leave one of them out; a callback may call set_task() now and then, which drops the "

@@ -335,6 +335,15 @@ class PolicySnapshot:
             return self
         return PolicySnapshot(weights, normalization, table)
 
+    def acts_as(self, other: PolicySnapshot) -> bool:
+        """Whether another one has the same parts, told by identity as in `since`."""
+        known, others = self.normalization, other.normalization
+        return (
+            self.weights is other.weights
+            and self.table is other.table
+            and (known is others or (others is not None and _is_same(known, others)))
+        )
+
     def to_state(self, array: Callable[[Array], Any] = itself) -> State:
         """Plain data; `array` says how arrays are kept. The table is left out if there is none."""
         record = {} if self.table is None else {"table": table_record(self.table)}

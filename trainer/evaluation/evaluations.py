@@ -40,7 +40,7 @@ from trainer.metrics.result import HiddenMetrics, overlaid
 from trainer.modules import ByModule
 from trainer.modules.module_table import TABLE_RECORD
 from trainer.runner_group import EnvRunnerGroup, GroupSample, TicketPlay
-from trainer.runner_group.records import CALLBACK_STATES
+from trainer.runner_group.slot_states import CALLBACK_STATES
 from trainer.runner_group.user_calls import OnMetrics
 from trainer.types import State
 from trainer_toolkit import checks

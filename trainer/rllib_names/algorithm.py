@@ -408,11 +408,9 @@ NOT_OFFERED_ALGORITHMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "A2C": _POLICY_GRADIENT,
         "A3C": _POLICY_GRADIENT,
-        "APPO": _POLICY_GRADIENT,
         "ARS": _POLICY_GRADIENT,
         "DDPPO": _POLICY_GRADIENT,
         "ES": _POLICY_GRADIENT,
-        "IMPALA": _POLICY_GRADIENT,
         "TRPO": _POLICY_GRADIENT,
         "APEXDDPG": _CONTINUOUS,
         "TQC": _CONTINUOUS,

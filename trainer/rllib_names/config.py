@@ -224,7 +224,7 @@ _CLUSTER_NAMES: Final = (
     "sync_filters_on_rollout_workers_timeout_s memory_per_worker "
     "object_store_memory_per_worker memory object_store_memory timeout_s_sampler_manager "
     "timeout_s_aggregator_manager num_aggregator_workers "
-    "max_requests_in_flight_per_aggregator_worker broadcast_interval dist_backend "
+    "max_requests_in_flight_per_aggregator_worker dist_backend "
 )
 
 REFUSED_NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -348,8 +348,25 @@ def _refused(default: Any, advice: str) -> UnusedSetting:
     return UnusedSetting(default, advice, is_refused=True)
 
 
+_LAG: Final = "Samples are as many updates old as `sample_ahead` says: there is no queue or buffer."
+
 UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
     {
+        # Of APPO and IMPALA.
+        "broadcast_interval": UnusedSetting(1, _LAG),
+        "use_circular_buffer": UnusedSetting(True, _LAG),
+        "circular_buffer_num_batches": UnusedSetting(8, _LAG),
+        "circular_buffer_iterations_per_batch": UnusedSetting(2, _LAG),
+        "simple_queue_size": UnusedSetting(32, _LAG),
+        "learner_queue_size": UnusedSetting(3, _LAG),
+        "learner_queue_timeout": UnusedSetting(300, _LAG),
+        "num_gpu_loader_threads": UnusedSetting(8, _LAG),
+        "minibatch_buffer_size": UnusedSetting(1, _LAG),
+        "replay_proportion": UnusedSetting(0.0, _LAG),
+        "replay_buffer_num_slots": UnusedSetting(100, _LAG),
+        "target_worker_clipping": UnusedSetting(
+            2.0, "V-trace bounds the ratios: `vtrace_clip_rho_threshold`."
+        ),
         "is_atari": UnusedSetting(None, "Atari envs get no wrappers of their own."),
         "auto_wrap_old_gym_envs": UnusedSetting(True, "Envs follow gymnasium's API."),
         "create_env_on_local_worker": UnusedSetting(

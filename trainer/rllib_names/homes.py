@@ -104,12 +104,19 @@ HOMES: Final = (
     ("ray.rllib.algorithms.dqn.dqn_learner", _TOP, "DQNLearner"),
     ("ray.rllib.algorithms.sac.sac_learner", _TOP, "SACLearner"),
     ("ray.rllib.algorithms.pg ray.rllib.algorithms.pg.pg", _TOP, "PG PGConfig"),
+    ("ray.rllib.algorithms.appo ray.rllib.algorithms.appo.appo", _TOP, "APPO APPOConfig"),
+    (
+        "ray.rllib.algorithms.impala ray.rllib.algorithms.impala.impala",
+        _TOP,
+        "IMPALA Impala=IMPALA IMPALAConfig ImpalaConfig=IMPALAConfig",
+    ),
     ("ray.rllib.algorithms.dqn ray.rllib.algorithms.dqn.dqn", _TOP, "DQN DQNConfig"),
     ("ray.rllib.algorithms.sac ray.rllib.algorithms.sac.sac", _TOP, "SAC SACConfig"),
     (
         "ray.rllib.algorithms",
         _TOP,
-        "Algorithm AlgorithmConfig PPO PPOConfig PG PGConfig DQN DQNConfig SAC SACConfig",
+        "Algorithm AlgorithmConfig APPO APPOConfig IMPALA IMPALAConfig PPO PPOConfig PG PGConfig "
+        "DQN DQNConfig SAC SACConfig",
     ),
     ("ray.rllib.algorithms.algorithm", _TOP, "Algorithm AlgorithmConfig"),
     ("ray.rllib.algorithms.algorithm_config", _TOP, "AlgorithmConfig"),

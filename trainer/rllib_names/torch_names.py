@@ -28,7 +28,7 @@ from trainer.rllib_names.small_names import convert_to_numpy as convert_to_numpy
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 OLD_ACTION_DIST_LOGITS_KEY: Final = "old_action_dist_logits"
-"""What RLlib's APPO calls an output; there is no APPO here."""
+"""What RLlib's APPO calls an output; the one here has none of that name."""
 TARGET_NETWORK_ACTION_DIST_INPUTS: Final = "target_network_action_dist_inputs"
 """What RLlib's learners call an output of `forward_target`; those here do not ask for it."""
 DefaultPPOTorchRLModule: Final = PPOTorchRLModule

@@ -43,7 +43,8 @@ from trainer.modules.module_table import (
     acting_record,
     table_from_record,
 )
-from trainer.runner_group.records import RunnerRecord, slots_of
+from trainer.runner_group.records import RunnerRecord
+from trainer.runner_group.slot_states import slots_of
 from trainer.runtime.messages import describe_failure, warn_of_close
 from trainer.runtime.threads import single_threaded_blas
 from trainer.seeding import GlobalGenerators, Role

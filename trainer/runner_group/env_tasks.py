@@ -73,7 +73,7 @@ class EnvTasks:
     def check_can_be_saved(self) -> None:
         """Raises a StateError that names env and task unless all tasks are plain data."""
         for record in self._records:
-            for index, position in enumerate(record.positions):
+            for index, position in enumerate(record.taken.positions):
                 where = f"sub-env {index} of {record.spec.title}"
                 _check_plain([entry.task for entry in position.tasks], where)
 

@@ -37,9 +37,10 @@ from trainer.modules import ByModule, ModuleTable, RLModuleSpec
 from trainer.runner_group.crash_files import CrashFiles, replay
 from trainer.runner_group.env_tasks import EnvTasks
 from trainer.runner_group.plays import TicketPlay
-from trainer.runner_group.records import RunnerRecords, SlotStates, group_state
+from trainer.runner_group.records import RunnerRecords
 from trainer.runner_group.runners import CLOSING_S, OnRecreated, Runners
 from trainer.runner_group.sampling import GroupSample, Sampler
+from trainer.runner_group.slot_states import SlotStates, group_state
 from trainer.runner_group.user_calls import OfEnvs, OnMetrics, UserCalls, WithNumber
 from trainer.runtime.engine import Engine
 from trainer.runtime.restart_policy import RestartPolicy
@@ -162,6 +163,11 @@ class EnvRunnerGroup:
         return self._sampler.num_dropped_ahead
 
     @property
+    def num_samples_ahead(self) -> int:
+        """Samples that were asked for ahead and are neither taken nor dropped."""
+        return self._sampler.num_ahead
+
+    @property
     def num_slots(self) -> int:
         """Sub-envs of all runners together."""
         return self._records.num_slots
@@ -250,21 +256,31 @@ class EnvRunnerGroup:
         options["whole_episodes"] = whole_episodes
         return self._sampler.sample(num_agent_steps, by_agent=True, **options)
 
-    def begin_sample(self, num_steps: int, *, by_agent: bool = False, **options: Any) -> None:
-        """Lets remote runners play ahead what they will be asked for next, and does not wait.
+    def begin_sample(
+        self,
+        num_steps: int,
+        *,
+        by_agent: bool = False,
+        policy: PolicySnapshot | None = None,
+        **options: Any,
+    ) -> None:
+        """Lets remote runners play ahead what they will be asked for, and does not wait.
 
-        The next `sample_env_steps` or `sample_agent_steps` with the same arguments takes the
-        answers. Until then nothing has happened. If the runners are asked for something else
-        first, or are to hold other weights by then, the answers are dropped and the same steps are
-        played again: what is sampled never depends on time. A local runner plays when it is asked.
+        Called several times, it asks for as many samples; a runner plays one after the other, and
+        waits for no other runner. The next `sample_env_steps` or `sample_agent_steps` with the same
+        arguments takes the first of them. Until then nothing has happened. If the runners are asked
+        for something else first, or are to hold other weights by then, all answers are dropped and
+        the same steps are played again: what is sampled never depends on time. A local runner plays
+        when it is asked.
 
         Args:
             num_steps: of all slots.
             by_agent: count agent steps.
+            policy: how they act in this sample; None is as all runners do now.
             options: those of the sample to come.
         """
         if self._records.is_remote:
-            self._sampler.begin(num_steps, by_agent=by_agent, **options)
+            self._sampler.begin(num_steps, policy=policy, by_agent=by_agent, **options)
 
     def begin_evaluation(self, stream: int) -> None:
         """Says which episodes runners play that are asked to `sample()` by users' functions.
@@ -633,7 +649,7 @@ class EnvRunnerGroup:
     def connector_state(self) -> State | None:
         """What the connector pieces of the first slot remember; None for nothing."""
         first = next(iter(self._records))
-        return first.positions[0].connectors
+        return first.taken.positions[0].connectors
 
     def sync_weights(
         self,

@@ -436,11 +436,20 @@ class Runners:
         recreated = [
             index
             for index in sorted(self._replaced)
-            if index not in self._in_flight and self._pool[index].is_running
+            if self._pool[index].is_running and not self._is_being_made(index)
         ]
         if recreated:
             self._replaced.difference_update(recreated)
             self._on_recreated(recreated)
+
+    def is_asked(self, index: int) -> bool:
+        """Whether a call of a runner is in flight, not counting that it is made again."""
+        pending = self._in_flight.get(index)
+        return pending is not None and pending.ask is not None
+
+    def _is_being_made(self, index: int) -> bool:
+        pending = self._in_flight.get(index)
+        return pending is not None and pending.is_starting
 
     # ---- processes
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from trainer.errors import AlgorithmStoppedError
 from trainer.runtime.engine import Arrivals, Engine, Inherit, Place, beat, nothing
@@ -21,6 +22,9 @@ from trainer_toolkit.interrupts import signals_deferred
 _LONGEST_POLL_S = 0.5
 
 T = TypeVar("T")
+
+_MOST_PUBLISHED: Final = 4
+"""Values of a kind that are kept packed: of a lag of 3."""
 
 
 class WorkerPool:
@@ -60,7 +64,9 @@ class WorkerPool:
         self.engine.preload(preload_modules)
         self._num_heartbeats_seen = 0
         self._is_cancelled = False
-        self._published: dict[str, tuple[object, Published]] = {}
+        self._published: defaultdict[str, deque[tuple[object, Published]]] = defaultdict(
+            lambda: deque(maxlen=_MOST_PUBLISHED)
+        )
         self._arrivals: Arrivals = self.engine.make_arrivals()
         self.places: dict[int, Place] = {
             index: self.engine.make_place(name, arrivals=self._arrivals, inherit=inherit)
@@ -78,7 +84,8 @@ class WorkerPool:
         """Packs a value once for all workers that will be sent it.
 
         Args:
-            kind: what messages call it; of each kind the newest value is kept.
+            kind: what messages call it; of each kind the newest few are kept, as samples ahead are
+                played with several.
             value: the same object as long as it is the same value; None stays None.
 
         Returns:
@@ -89,11 +96,12 @@ class WorkerPool:
         """
         if value is None:
             return value
-        known = self._published.get(kind)
-        if known is None or known[0] is not value:
-            known = (value, self.engine.publish(value, name=kind))
-            self._published[kind] = known
-        return cast(T, known[1])
+        known = self._published[kind]
+        found = next((packed for one, packed in known if one is value), None)
+        if found is None:
+            found = self.engine.publish(value, name=kind)
+            known.append((value, found))
+        return cast(T, found)
 
     def now_s(self) -> float:
         """The engine's clock in seconds; only differences mean something."""

@@ -170,7 +170,7 @@ def samples_are_of_the_policy(config: PGConfig) -> Iterator[Problem]:
     """The gradient is that of the policy which acted."""
     if config.sample_ahead:
         yield Problem(
-            assignment("sample_ahead", True),
+            assignment("sample_ahead", config.sample_ahead),
             "samples ahead lack an update, and PG does not correct for that.",
             "Leave it out, or use PPO, whose ratio is to the policy that acted.",
             ("sample_ahead",),

@@ -192,18 +192,28 @@ class PPOLearner(EpisodeLearner):
             lengths=columns.lengths,
             bootstrap_values=np.where(columns.is_terminated, 0.0, values[num_rows:]),
         )
+        estimate = self.estimate(chunks, columns)
+        given = {
+            name: columns.given[name].put_into(getattr(estimate, name)) for name in columns.given
+        }
+        return chunks.values, replace(estimate, **given)
+
+    def estimate(self, chunks: Chunks, columns: Columns) -> AdvantageEstimate:
+        """The advantages and value targets of all steps, for subclasses to change.
+
+        Args:
+            chunks: rewards and values.
+            columns: what else is known of the steps.
+        """
+        del columns
         settings = self.settings
-        estimate = estimate_advantages(
+        return estimate_advantages(
             chunks,
             gamma=settings.gamma,
             lambda_=settings.lambda_,
             use_gae=settings.use_gae,
             use_critic=settings.use_critic,
         )
-        given = {
-            name: columns.given[name].put_into(getattr(estimate, name)) for name in columns.given
-        }
-        return chunks.values, replace(estimate, **given)
 
     def training_rows(self, columns: Columns, estimate: AdvantageEstimate) -> dict[str, Array]:
         """The columns that minibatches are made of, [B, ...] each."""

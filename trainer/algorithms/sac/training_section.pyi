@@ -45,7 +45,7 @@ class SACTrainingSection(ConfigValues):
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
         shuffle_batch_per_epoch: bool | ToBeDrawn = False,
-        sample_ahead: bool | ToBeDrawn = False,
+        sample_ahead: bool | int | ToBeDrawn = False,
         learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
         model_config: Any = ...,
         train_batch_size_per_learner: Any = ...,
@@ -102,8 +102,9 @@ class SACTrainingSection(ConfigValues):
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
-            sample_ahead: let env runners play the next sample, with the weights of now, while this one
-                is learnt from (PPO). Every sample but the first lacks one update, as a rule.
+            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
+                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
+                a rule, but for the first ones.
             learner_config_dict: your own data, which nothing here reads: callbacks find it in
                 `algorithm.config`, a learner of yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what

@@ -17,22 +17,22 @@ class TD3TrainingSection(ConfigValues):
     def training(
         self,
         *,
-        policy_delay: int | ToBeDrawn = 2,
-        smooth_target_policy: bool | ToBeDrawn = True,
+        policy_delay: int | ToBeDrawn = 1,
+        smooth_target_policy: bool | ToBeDrawn = False,
         target_noise: float | ToBeDrawn = 0.2,
         target_noise_clip: float | ToBeDrawn = 0.5,
         lr: Any = None,
         actor_lr: float | list[list[float]] | ToBeDrawn = 0.001,
         critic_lr: float | list[list[float]] | ToBeDrawn = 0.001,
-        twin_q: bool | ToBeDrawn = True,
+        twin_q: bool | ToBeDrawn = False,
         td_error_loss_fn: str | ToBeDrawn = 'mse',
         policy_model_config: dict[str, Any] | ToBeDrawn = ...,
         q_model_config: dict[str, Any] | ToBeDrawn = ...,
         replay_buffer_config: dict[str, Any] | ToBeDrawn = ...,
-        num_steps_sampled_before_learning_starts: int | ToBeDrawn = 10000,
+        num_steps_sampled_before_learning_starts: int | ToBeDrawn = 1500,
         training_intensity: float | None | ToBeDrawn = None,
         n_step: int | tuple[int, int] | list[int] | ToBeDrawn = 1,
-        tau: float | ToBeDrawn = 0.005,
+        tau: float | ToBeDrawn = 0.002,
         target_network_update_freq: int | ToBeDrawn = 0,
         store_buffer_in_checkpoints: bool | ToBeDrawn = True,
         learner_class: type[Any] | None | ToBeDrawn = None,
@@ -42,11 +42,11 @@ class TD3TrainingSection(ConfigValues):
         grad_clip: float | None | ToBeDrawn = None,
         grad_clip_by: str | ToBeDrawn = 'global_norm',
         adam_epsilon: float | ToBeDrawn = 1e-08,
-        train_batch_size: int | ToBeDrawn = 100,
+        train_batch_size: int | ToBeDrawn = 256,
         num_epochs: int | ToBeDrawn = 1,
         minibatch_size: int | None | ToBeDrawn = None,
         shuffle_batch_per_epoch: bool | ToBeDrawn = False,
-        sample_ahead: bool | ToBeDrawn = False,
+        sample_ahead: bool | int | ToBeDrawn = False,
         learner_config_dict: dict[str, Any] | ToBeDrawn = ...,
         model_config: Any = ...,
         train_batch_size_per_learner: Any = ...,
@@ -104,8 +104,9 @@ class TD3TrainingSection(ConfigValues):
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
-            sample_ahead: let env runners play the next sample, with the weights of now, while this one
-                is learnt from (PPO). Every sample but the first lacks one update, as a rule.
+            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
+                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
+                a rule, but for the first ones.
             learner_config_dict: your own data, which nothing here reads: callbacks find it in
                 `algorithm.config`, a learner of yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what

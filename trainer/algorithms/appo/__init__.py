@@ -1,0 +1,5 @@
+"""PPO and actor-critic on samples that are older than the policy: APPO and IMPALA."""
+
+from trainer.algorithms.appo.appo import APPO, IMPALA, APPOConfig, APPOLearner, IMPALAConfig
+
+__all__ = ["APPO", "IMPALA", "APPOConfig", "APPOLearner", "IMPALAConfig"]
