@@ -75,7 +75,7 @@ def test_evaluate_plays_the_same_episodes_for_the_same_seed(tmp_path):
         (["train", "--env", "CartPol-v1"], 1, "Did you mean 'CartPole-v1'"),
         (
             ["train", "--env", "CartPole-v1", "--algo", "TQC"], 1,
-            "SAC solves such tasks. There are: DDPG, DQN, PG, PPO, SAC, TD3.",
+            "SAC solves such tasks. There are: APPO, DDPG, DQN, IMPALA, PG, PPO, SAC, TD3.",
         ),
         (["train", "--env", "CartPole-v1", "--set", "gama=1"], 1, "Did you mean `gamma`"),
         (["train", "--env", "CartPole-v1", "--set", "gamma"], 2, "'gamma' is not NAME=VALUE"),

@@ -164,6 +164,7 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none():
         "docs/popular-envs.md",
         "docs/first-week.md",
         "docs/why.md",
+        "trainer/algorithms/appo/README.md",
         "trainer/algorithms/dqn/README.md",
         "trainer/algorithms/pg/README.md",
         "trainer/algorithms/ppo/README.md",
