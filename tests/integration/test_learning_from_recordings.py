@@ -239,7 +239,16 @@ def test_evaluations_are_the_same_wherever_they_are_played(cartpole):
     assert found[0] == found[1]
 
 
-def test_a_strangers_checkpoint_does_not_say_what_is_read_here(cartpole, tmp_path):
+def test_a_run_goes_on_from_another_folder(cartpole, tmp_path, monkeypatch):
+    monkeypatch.chdir(cartpole.parent)
+    with config(cartpole.name).build_algo() as algo:
+        saved = algo.save_to_path(tmp_path / "saved")
+    monkeypatch.chdir(tmp_path)
+    with Algorithm.from_checkpoint(saved) as algo:
+        algo.train()
+
+
+def test_a_strangers_checkpoint_does_not_say_what_is_read_here(cartpole, tmp_path, monkeypatch):
     with config(cartpole).build_algo() as algo:
         algo.train()
         saved = algo.save_to_path(tmp_path / "saved")
@@ -251,7 +260,8 @@ def test_a_strangers_checkpoint_does_not_say_what_is_read_here(cartpole, tmp_pat
     )
     with pytest.raises(ConfigError, match="nothing was read, because it may be a stranger's"):
         Algorithm.from_checkpoint(path)
-    with Algorithm.from_checkpoint(path, input_=str(cartpole)) as algo:
+    monkeypatch.chdir(cartpole.parent)
+    with Algorithm.from_checkpoint(path, input_=cartpole.name) as algo:
         algo.train()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -276,6 +277,6 @@ def test_settings_of_rllib_are_taken_or_said_to_do_nothing():
         map_batches_kwargs={"concurrency": 2},
     )
     made.validate()
-    assert made["input_"] == ["a", "b"]
+    assert made["input_"] == [str(Path(name).absolute()) for name in "ab"]
     with pytest.raises(ConfigError, match="local-trainer record RUN"):
         made.offline_data(output="/tmp/out")

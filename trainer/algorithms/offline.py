@@ -22,6 +22,7 @@ from trainer.learners import EpisodeLearner, LearnerGroup
 from trainer.modules import ByModule
 from trainer.offline import RecordingReader, Recordings
 from trainer.offline.checking import RecordingForm
+from trainer.offline.files import absolute_inputs
 
 _RECORDINGS: Final = "recordings"
 
@@ -42,8 +43,10 @@ def named_recordings(config: OfflineConfig) -> list[str]:
             "recordings: config.offline_data(input_='recordings'). `EpisodeRecorder` and "
             "`local-trainer record RUN` write some; see docs/recordings.md."
         )
+    source = config.source
+    handed_in = {absolute_inputs(name) for name in source.handed_in}
     for name in inputs:
-        if not config.source.trusts(name):
+        if not (source.is_trusted or name in handed_in):
             raise ConfigError(
                 f"The file that this config was read from names the recordings {name!r}; nothing "
                 "was read, because it may be a stranger's. Name yours: "

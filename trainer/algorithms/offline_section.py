@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from trainer.config.config_values import ConfigValues
 from trainer.config.settings import Setting
-from trainer.offline.files import COLUMNS
+from trainer.offline.files import COLUMNS, absolute_inputs
 from trainer_toolkit.checks import Check, boolean, integer, optional
 
 _PATH: Final = (str, os.PathLike)
@@ -16,13 +16,6 @@ _PATH: Final = (str, os.PathLike)
 def _is_input(value: Any) -> bool:
     several = value if isinstance(value, (list, tuple)) else [value]
     return bool(several) and all(isinstance(one, _PATH) and str(one) for one in several)
-
-
-def _as_text(value: Any) -> Any:
-    """Paths as plain data, which checkpoints hold."""
-    if isinstance(value, (list, tuple)):
-        return [_as_text(one) for one in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 _INPUT: Final = Check("a path, 'minari:NAME', or a list of these", _is_input)
@@ -44,7 +37,7 @@ class OfflineDataSection(ConfigValues, section="offline_data"):
         optional(_INPUT),
         "where recordings are: a folder or an `.npz` file of `EpisodeRecorder` or `local-trainer "
         "record`, a folder or file of Parquet rows, `minari:NAME`, or a list of these.",
-        normalize=_as_text,
+        normalize=absolute_inputs,
     )
     input_read_schema = Setting[dict[str, str]](
         {},

@@ -48,6 +48,18 @@ _HEADERS: Final = {
 }
 
 
+def absolute_inputs(value: Any) -> Any:
+    """What `input_` is given, with paths as text that leads there from every folder.
+
+    So checkpoints hold it. What is no path stays as it is.
+    """
+    if isinstance(value, (list, tuple)):
+        return [absolute_inputs(one) for one in value]
+    if not isinstance(value, str | os.PathLike) or not str(value) or str(value).startswith(MINARI):
+        return value
+    return str(Path(value).expanduser().absolute())
+
+
 @dataclass(frozen=True)
 class RecordedEpisode:
     """One episode in some file.
