@@ -180,9 +180,9 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
         known = re.findall(r"--[\w-]+", of_command.format_help())
-        names = [word.partition("=")[0] for word in unknown]
-        meant = [OPTIONS_ELSEWHERE.get(name, name) for name in names]
-        hints = (did_you_mean(name, known, IN_BRACKETS) for name in meant)
+        options = [word.partition("=")[0] for word in unknown]
+        ours = [OPTIONS_ELSEWHERE.get(option, option) for option in options]
+        hints = (did_you_mean(option, known, IN_BRACKETS) for option in ours)
         shown = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
         of_command.error(f"unrecognized arguments: {' '.join(shown)}")
     parsed.words = words

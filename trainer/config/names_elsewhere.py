@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NoReturn
 
 # ---- settings
 
@@ -220,6 +220,37 @@ LIGHTNING: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The same of Lightning."""
+
+
+_BESIDE: Final = "`env_runners(num_envs_per_env_runner=8)` steps envs beside each other"
+_MODULE: Final = "Write a `TorchRLModule`, or `TorchRLModule.wrapping(network)`, and a learner."
+
+IMPORTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "A2C": "Take `PPO`: with one epoch of one minibatch it is A2C but for the optimiser.",
+        "BaseCallback": "Derive from `RLlibCallback`: docs/callbacks.md.",
+        "CheckpointCallback": "Take `PeriodicCheckpoint(path, every=10)`.",
+        "DummyVecEnv": f"{_BESIDE}.",
+        "EvalCallback": "Write `config.evaluation(evaluation_interval=10, "
+        "evaluation_config={'explore': False})`, and `BestCheckpoint` to keep the best.",
+        "LightningModule": _MODULE,
+        "ModelCheckpoint": "Take `BestCheckpoint(path, metric=…)` or `PeriodicCheckpoint(path)`.",
+        "SubprocVecEnv": "`env_runners(num_env_runners=2)` steps envs in processes.",
+        "Trainer": "A config builds an algorithm, whose `train()` makes one iteration.",
+        "VecNormalize": "Write `env_runners(observation_filter='MeanStdFilter')`, "
+        "`environment(normalize_rewards=True)`.",
+        "evaluate_policy": "`algo.evaluate()`, or `local-trainer evaluate RUN --episodes 20`.",
+        "make_vec_env": f"{_BESIDE}; `num_env_runners=2` in processes.",
+    }
+)
+"""What is imported there, and what to write here."""
+
+
+def refuse_import(name: str) -> NoReturn:
+    """Answers a name that the package does not have."""
+    if name in IMPORTS:  # an AttributeError would be lost in `from trainer import …`
+        raise ImportError(f"trainer has no {name!r}. {IMPORTS[name]}", name=name)
+    raise AttributeError(f"module 'trainer' has no attribute {name!r}", name=name)
 
 
 def hint_for(name: str) -> str:
