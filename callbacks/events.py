@@ -27,8 +27,11 @@ Derivation = Callable[[Mapping[str, Any]], Any]
 OLD_ARGUMENTS: Final[dict[str, Mapping[str, Derivation]]] = {}
 """By event, other names of its arguments; empty until filled from outside (`rllib_names.py`)."""
 
-FOREIGN_EVENTS: Final[dict[str, str]] = {}
-"""Events of RLlib that do not exist here, with what to say; filled from outside, likewise."""
+FOREIGN_EVENTS: Final[dict[str, str]] = {
+    "on_train_epoch_end": "an event of Lightning; write `on_train_result`, after every iteration",
+    "on_validation_epoch_end": "an event of Lightning; write `on_evaluate_end`",
+}
+"""Events of others that do not exist here, with what to say; RLlib's are filled from outside."""
 
 _NONE: Final[Mapping[str, Derivation]] = {}
 

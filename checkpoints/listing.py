@@ -26,6 +26,7 @@ from trainer_toolkit.files import remedy
 
 _LOGGER: Final = logging.getLogger(__name__)
 _MAX_LOOKS: Final = 100
+_OF_SB3: Final = " An agent of Stable-Baselines3 is read by `trainer.load_sb3_policy(file)`."
 
 _Result = TypeVar("_Result")
 
@@ -237,6 +238,7 @@ def _describe(target: Path) -> str:
         return (
             f"{target} is a file; a checkpoint is a directory with a {MANIFEST_FILE}. "
             "Pass the directory that save_to_path() returned."
+            f"{_OF_SB3 if target.suffix == '.zip' else ''}"
         )
     latest = latest_checkpoint(target)
     if latest is not None:

@@ -66,6 +66,7 @@ from trainer.algorithms.sb3_policies import SB3Policy, load_sb3_policy
 from trainer.algorithms.td3 import DDPG, TD3, DDPGConfig, TD3Config, TD3Learner
 from trainer.algorithms.trained_policy import TrainedPolicy
 from trainer.config import AlgorithmConfig
+from trainer.config.names_elsewhere import refuse_import as _refuse_import
 from trainer.connectors import (
     ConnectorPipelineV2,
     ConnectorV2,
@@ -324,5 +325,7 @@ __all__ = [
     "uniforms_per_row",
 ]
 
+# Not by `def`: type checkers would take any name for one that is there.
+globals()["__getattr__"] = _refuse_import
 __all__ += rllib_names.__all__
 rllib_names.install()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,17 @@ RETURN: Final = "env_runners/episode_return_mean"
 """The mean return of the last training episodes."""
 
 _EVALUATION: Final = "evaluation/"
+
+METRICS_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "rollout/ep_rew_mean": RETURN,
+        "rollout/ep_len_mean": "env_runners/episode_len_mean",
+        "eval/mean_reward": f"{_EVALUATION}{RETURN}",
+        "charts/episodic_return": RETURN,
+        "time/total_timesteps": "num_env_steps_sampled_lifetime",
+    }
+)
+"""What Stable-Baselines3 and CleanRL call a metric, for hints."""
 
 
 def value_at(result: Mapping[str, Any], path: str) -> Any:
@@ -222,6 +234,8 @@ class WatchedMetric:
         return made_at is None or made_at == value_at(result, "training_iteration")
 
     def _nearest(self, result: Mapping[str, Any]) -> str:
+        if self.path in METRICS_ELSEWHERE:
+            return f" Here it is {METRICS_ELSEWHERE[self.path]!r}."
         known = [path for path, _ in numbers_in(result)]
         found = nearest_names(self.path, known, most=3, similarity=0.5)
         if not found:  # perhaps only the sections before it were left out

@@ -130,13 +130,15 @@ def api_problems(module, expected):
     return problems
 
 
+# What only the package itself needs is imported from a module that offers nothing to users.
+_OFFER_NOTHING = {"__future__", "importlib.util", "pathlib", "trainer.config.names_elsewhere"}
+
+
 def _imported_names(module):
-    # What only the package itself needs is imported from a module that offers nothing to users.
     return {
         alias.asname or alias.name
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.ImportFrom)
-        and node.module not in {"__future__", "importlib.util", "pathlib"}
+        if isinstance(node, ast.ImportFrom) and node.module not in _OFFER_NOTHING
         for alias in node.names
         if "rllib_names" not in (alias.name, *(node.module or "").split("."))
     }

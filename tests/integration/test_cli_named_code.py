@@ -203,10 +203,11 @@ def test_a_config_file_says_what_to_train(file, text, tmp_path):
     assert len(found) == 2
     assert found[0]["learners"]["default_policy"]["default_optimizer_learning_rate"] == 0.25
     # The command line wins.
-    run(
+    done = run(
         "train", "--config", file, "--run-dir", "run2", "--stop-iterations", 1, "--set", "lr=0.5",
         folder=tmp_path,
     )  # fmt: skip
+    assert f"replaces stop_iterations=2 of {file}" in done.stdout
     (row,) = (tmp_path / "run2" / "results.jsonl").read_text().splitlines()
     assert json.loads(row)["learners"]["default_policy"]["default_optimizer_learning_rate"] == 0.5
 

@@ -136,6 +136,9 @@ def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own_one_may_fail(tm
     assert [row["env_runners"]["hist_stats"] for row in alone] == [
         row["env_runners"]["hist_stats"] for row in beside
     ]
+    again = run("train", *words, *many[:1], "4-5", "--run-dir", "many", folder=tmp_path, code=1)
+    assert "local-trainer resume many/seed-5" in again.stderr
+    assert not again.stdout
     both = run("train", *words, "--seeds", "1", "--seed", "1", folder=tmp_path, code=1)
     assert "--seed and --seeds" in both.stderr
     for text in ("3-1", "a", "", "1-"):

@@ -2,9 +2,10 @@
 
 import pytest
 
+import trainer
 from tests.small_runs import small_ppo
 from trainer import DQN, PPO, ConfigError, DQNConfig
-from trainer.config.names_elsewhere import LIGHTNING, METHODS
+from trainer.config.names_elsewhere import IMPORTS, LIGHTNING, METHODS
 from trainer.testing.envs import CountdownEnv
 
 
@@ -59,3 +60,13 @@ def test_methods_of_the_class_are_answered(kind):
 def test_the_first_line_of_others_is_answered(kind):
     with pytest.raises(ConfigError, match=r"Config\(\)\.environment\('CartPole-v1'\)\.build_algo"):
         kind("MlpPolicy", "CartPole-v1")
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_imports_of_others_are_answered(name):
+    with pytest.raises(ImportError) as caught:
+        exec(f"from trainer import {name}")
+    assert str(caught.value) == f"trainer has no {name!r}. {IMPORTS[name]}"
+    with pytest.raises(ImportError, match="cannot import name 'Evil'"):
+        exec("from trainer import Evil")
+    assert not hasattr(trainer, "Evil")

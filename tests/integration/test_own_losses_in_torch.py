@@ -229,6 +229,17 @@ def test_what_is_no_loss_is_refused_and_changes_nothing(make_loss, found):
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.parametrize("given", ["batch", "fwd_out"])
+def test_a_column_that_is_not_there_is_answered_with_those_that_are(given):
+    class Missing(PPOTorchLearner):
+        def compute_loss_for_module(self, *, module_id, config, batch, fwd_out):
+            return {"batch": batch, "fwd_out": fwd_out}[given]["returns"]
+
+    told = "'returns' is none of .*'action_dist_inputs'"
+    with dense(learner_class=Missing).build_algo() as algo, pytest.raises(KeyError, match=told):
+        algo.train()
+
+
 def test_a_loss_that_is_not_finite_is_an_error():
     made = dense(learner_class=returning(lambda loss: loss * torch.tensor(torch.inf)))
     with made.build_algo() as algo, pytest.raises(ModuleError, match="not finite"):

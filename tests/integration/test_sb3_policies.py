@@ -144,6 +144,7 @@ def test_a_network_computes_what_it_computed_there(name, tmp_path):
     config_class, env, tensors, more, computed = CASES[name]
     policy = load_sb3_policy(written(tmp_path / "agent.zip", tensors, **more))
     assert name.startswith(policy.algorithm)
+    assert len(repr(policy)) < 300  # without arrays
     config = config_class().environment(env).env_runners(num_env_runners=0)
     with config.update_from_dict(policy.settings).build_algo() as algo:
         algo.set_weights({"default_policy": policy.weights})

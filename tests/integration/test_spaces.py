@@ -95,7 +95,7 @@ def test_compute_single_action_takes_one_observation_in_the_form_of_its_space():
         algo.compute_single_action(observation)
         image = observation["observations"]
         for wrong, words in (
-            (image[None], r"\[1, 6, 6, 2\] was given where .* looks like a batch"),
+            (image[None], r"\[1, 6, 6, 2\] was given where .* looks like a batch.*predict_all"),
             (image.transpose(2, 0, 1), r"\[2, 6, 6\] was given where .* as the env does"),
             (image.ravel(), r"\[72\] was given where"),
         ):

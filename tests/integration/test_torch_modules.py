@@ -137,6 +137,8 @@ def test_what_is_no_module_class_is_answered_with_wrapping():
             RLModuleSpec(module_class=given)
     with pytest.raises(ModuleError, match=r"the class Linear.*wrapping\(Linear\(\.\.\.\)\)"):
         config(PGConfig(), "CartPole-v1", TorchRLModule.wrapping(torch.nn.Linear)).build_algo()
+    with pytest.raises(ModuleError, match=r"a Module without `forward`\. Write one that takes"):
+        config(PGConfig(), "CartPole-v1", TorchRLModule.wrapping(torch.nn.Module())).build_algo()
 
 
 @pytest.mark.process

@@ -142,5 +142,6 @@ def test_a_name_like_no_event_is_answered_with_all_events():
     assert all(event in unknown_event_text("banana") for event in EVENTS)
 
 
-def test_offline_events_of_rllib_are_named_as_such():
+def test_events_of_others_are_named_as_such():
     assert "offline evaluation" in unknown_event_text("on_evaluate_offline_end")
+    assert "write `on_train_result`" in unknown_event_text("on_train_epoch_end")

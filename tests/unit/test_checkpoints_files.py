@@ -293,12 +293,14 @@ def test_one_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypat
 def test_message_says_what_was_found_instead(tmp_path):
     path = save(tmp_path / "runs" / "c")
     (tmp_path / "file").touch()
+    (tmp_path / "agent.zip").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.pt").touch()
     expected = {
         "absent": "does not exist",
         "file": "is a file",
+        "agent.zip": "load_sb3_policy",
         "empty": "it holds nothing",
         "other": "it holds model.pt",
         "runs": f"the latest is '{path}'",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.command_line import run
 from trainer import PPOConfig
-from trainer.cli.settings_file import read_experiment
+from trainer.cli.settings_file import Experiment, read_experiment, require_code
 from trainer.errors import ConfigError
 
 OBJECT = """
@@ -111,3 +111,13 @@ def test_mistakes_in_the_file_and_in_what_is_typed_are_told_together(tmp_path):
     told = run("train", "--config", "c.json", *words, folder=tmp_path, code=1).stderr
     for name in ("num_wrkers", "gamma", "lr", "lamda"):
         assert told.count(f"`{name}=") == 1
+
+
+def test_code_that_cannot_be_typed_leads_to_the_file_that_defines_it():
+    code = {"env": "<class 'Mine'>", "learner_class": "<class 'Own'>"}
+    with pytest.raises(ConfigError) as caught:
+        require_code(Experiment(code=code), [], "run/settings.json")
+    told = str(caught.value)
+    assert "Type it: --env NAME (it was <class 'Mine'>). `learner_class` (it was" in told
+    assert "cannot be typed: give --config the .py file" in told
+    assert "--set" not in told

@@ -35,7 +35,7 @@ def test_a_misspelt_section_in_a_dict_is_named_as_a_section():
 
 
 def test_names_of_other_libraries_lead_to_settings_that_exist():
-    configs = (PPOConfig, DQNConfig, TD3Config)
+    configs = (PPOConfig, DQNConfig, SACConfig, TD3Config)
     known = {one.name for config in configs for one in config.describe_settings()}
     assert set(NAMES_ELSEWHERE.values()) <= known
     assert not NAMES_ELSEWHERE.keys() & known
@@ -46,7 +46,7 @@ def test_advice_for_names_of_other_libraries_names_what_is_there():
     known = {one.name for config in configs for one in config.describe_settings()}
     said = {text for advice in ADVICE_ELSEWHERE.values() for text in advice.values()}
     written = {name for text in said for name in re.findall(r"`(\w+)[=`]", text)}
-    written -= {"num_env_steps_sampled_lifetime"}  # of results
+    written -= {"num_env_steps_sampled_lifetime", "on_train_result"}  # of results, of callbacks
     assert len(written) > 10
     assert written <= known
     for config in configs:
@@ -71,6 +71,15 @@ def test_advice_for_names_of_other_libraries_names_what_is_there():
         (DQNConfig, "learning_rate", "Did you mean `lr`"),
         (SACConfig, "batch_size", "Write `train_batch_size`"),
         (PPOConfig, "batch_size", "Write `minibatch_size`"),
+        (PPOConfig, "norm_adv", "True is `standardize_advantages='minibatch'`"),
+        (SACConfig, "alpha", "Did you mean `initial_alpha`"),
+        (SACConfig, "q_lr", "Did you mean `critic_lr`"),
+        (DQNConfig, "exploration_fraction", "Write `epsilon=[[0, 1.0], [50_000, 0.05]]`"),
+        (DQNConfig, "train_frequency", "Write `training_intensity`"),
+        (PPOConfig, "net_arch", "Write `model_config={'fcnet_hiddens': [64, 64]"),
+        (PPOConfig, "max_epochs", "one call of `train()`"),
+        (SACConfig, "accumulate_grad_batches", "a larger `train_batch_size`"),
+        (PPOConfig, "on_train_epoch_end", "Write `on_train_result`"),
     ],
 )
 def test_names_of_other_libraries_are_answered_for_each_algorithm(config, name, advice):

@@ -23,6 +23,9 @@ from trainer_toolkit.arguments import ArgumentError, takes
 from trainer_toolkit.checks import boolean, either, integer, optional
 
 _FLAG = "True or False"
+_ENDS_WITH = (
+    "a path that ends with {} (export_onnx writes .onnx, export_torch .pt2, export_policy .npz)"
+)
 _PIECES = "None or a list of pieces (ConnectorV2)"
 _SPACE = gymnasium.spaces.Discrete(2)
 
@@ -46,9 +49,12 @@ EDGES = [
     ("ConfigValues.from_state", ({},), {"allow_code": "no"}, _FLAG),
     ("Tuner.restore", ("x",), {"allow_code": "no"}, _FLAG),
     ("export_weights", ("x", "y"), {"overwrite": "no"}, _FLAG),
-    ("export_policy", (None, "x"), {"overwrite": "no"}, _FLAG),
-    ("export_onnx", (None, "x"), {"overwrite": "no"}, _FLAG),
-    ("export_torch", (None, "x"), {"overwrite": "no"}, _FLAG),
+    ("export_policy", (None, "x.npz"), {"overwrite": "no"}, _FLAG),
+    ("export_policy", (None,), {"file": "x.txt"}, _ENDS_WITH.format(".npz")),
+    ("export_onnx", (None, "x.onnx"), {"overwrite": "no"}, _FLAG),
+    ("export_onnx", (None,), {"file": "x.pt2"}, _ENDS_WITH.format(".onnx")),
+    ("export_torch", (None, "x.pt2"), {"overwrite": "no"}, _FLAG),
+    ("export_torch", (None,), {"file": "x.onnx"}, _ENDS_WITH.format(".pt2")),
     # Configs, envs, networks: it would come out in a runner, or deep in a build.
     ("AlgorithmConfig.__init__", (), {"algo_class": "PPO"}, "None or a class"),
     ("ConfigValues.update_from_dict", (), {"config_dict": "x"}, "a dict"),

@@ -148,6 +148,7 @@ NEIGHBOURS = {"env_runners": {"episode_return_mean": 1.0, "episode_len_max": 2}}
     [
         (example(), "episode_rewards_mean", "'episode_reward_mean'"),
         (example(), "env_runners/thetamean", "'env_runners/theta_mean'"),
+        (example(), "rollout/ep_rew_mean", "Here it is 'env_runners/episode_return_mean'"),
         (example(), 5, "no 5"),
         ({"a": 1}, "episode_reward_mean", "This result has no 'episode_reward_mean'"),
         # Compared with its neighbours, not with what is before it.

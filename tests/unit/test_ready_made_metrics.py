@@ -52,6 +52,8 @@ def test_a_misspelt_metric_is_an_error_that_names_the_nearest():
         WatchedMetric("env_runners/epsode_return_mean").read(result_of(1))
     with pytest.raises(CallbackConfigError, match="'env_runners/episode_return_mean'"):
         WatchedMetric("episode_return_mean").read(result_of(1))
+    with pytest.raises(CallbackConfigError, match="Here it is 'evaluation/env_runners/episode_ret"):
+        WatchedMetric("eval/mean_reward").read(result_of(1))
 
 
 def test_what_is_no_number_is_an_error():

@@ -132,6 +132,8 @@ def test_keys_that_ask_for_more_are_told_apart_from_misspelt_ones(model, advice)
     assert "spelling" not in str(caught.value)
     with pytest.raises(UnknownSettingError, match="did you mean 'fcnet_hiddens'"):
         DefaultModelConfig.from_setting({"fcnet_hidden": [8]})
+    with pytest.raises(UnknownSettingError, match="'net_arch' \\(did you mean 'fcnet_hiddens'"):
+        DefaultModelConfig.from_setting({"net_arch": [8]})
 
 
 @pytest.mark.parametrize(

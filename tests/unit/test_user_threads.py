@@ -87,7 +87,7 @@ def test_calls_of_another_thread_are_refused_and_change_nothing(tmp_path, other_
             "compute_actions()": lambda: algo.compute_actions({"a": observation}),
             "get_weights()": algo.get_weights,
             "set_weights()": lambda: algo.set_weights(weights),
-            "export_policy()": lambda: export_policy(algo, tmp_path / "torn"),
+            "export_policy()": lambda: export_policy(algo, tmp_path / "torn.npz"),
         }
         group, held = algo.env_runner_group, algo.newest_policy()
         of_group = [

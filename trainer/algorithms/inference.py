@@ -321,7 +321,8 @@ def check_single(space: gymnasium.Space[Any], observation: Any) -> None:
         return
     is_batch = len(found) == len(expected) + 1
     hint = (
-        "It looks like a batch: ask for one observation at a time, such as observation[0]."
+        "It looks like a batch: ask for one observation at a time, such as observation[0], or "
+        "`TrainedPolicy.predict_all(observations)`."
         if is_batch
         else "Give it as the env does."
     )

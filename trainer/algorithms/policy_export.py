@@ -34,7 +34,7 @@ from trainer.modules.torch_module import TorchRLModule
 from trainer.nn.torch_network import torch_library
 from trainer.types import Array, ModuleId
 from trainer_toolkit.arguments import argument_error, takes
-from trainer_toolkit.checks import boolean
+from trainer_toolkit.checks import Check, boolean, path
 
 OPSET: Final = 17
 """Of 2022, which every current runtime reads."""
@@ -42,7 +42,17 @@ IR_VERSION: Final = 8
 """Of the file; the one that belongs to that opset."""
 
 
-@takes(overwrite=boolean())
+def _file(ending: str) -> Check:
+    """A path with the ending of a format; another would be read as what it is not."""
+    any_path = path()
+    return Check(
+        f"a path that ends with {ending} (export_onnx writes .onnx, export_torch .pt2, "
+        "export_policy .npz)",
+        lambda value: any_path.accepts(value) and Path(value).suffix.lower() == ending,
+    )
+
+
+@takes(file=_file(".onnx"), overwrite=boolean())
 def export_onnx(
     algorithm: Algorithm | TrainedPolicy,
     file: PathLike,
@@ -69,11 +79,12 @@ def export_onnx(
 
     Args:
         algorithm: whose networks; from a checkpoint: `TrainedPolicy.from_checkpoint(path)`.
-        file: where to; it appears whole or not at all.
+        file: where to, with the ending .onnx (.pt2, .npz); it appears whole or not at all.
         module_id: which module of an algorithm; None is the only one.
         overwrite: replace a file that is there already.
 
     Raises:
+        ArgumentError: the file has another ending.
         ImportError: the package `onnx` is not installed.
         ConfigError: there is no such module, or several and none was named.
         ModuleError: the network is a class of your own in NumPy, a ready-made one that reads
@@ -93,7 +104,7 @@ def export_onnx(
     return write_whole_file(file, model.SerializeToString(), overwrite=overwrite)
 
 
-@takes(overwrite=boolean())
+@takes(file=_file(".pt2"), overwrite=boolean())
 def export_torch(
     algorithm: Algorithm | TrainedPolicy,
     file: PathLike,
@@ -124,7 +135,7 @@ def export_torch(
     return write_whole_file(file, write, overwrite=overwrite)
 
 
-@takes(overwrite=boolean())
+@takes(file=_file(".npz"), overwrite=boolean())
 def export_policy(
     algorithm: Algorithm | TrainedPolicy,
     file: PathLike,

@@ -12,7 +12,7 @@ import pickletools
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ class SB3Policy:
 
     algorithm: str
     settings: dict[str, Any]
-    weights: dict[str, Array]
+    weights: dict[str, Array] = field(repr=False)
 
 
 def load_sb3_policy(file: PathLike) -> SB3Policy:

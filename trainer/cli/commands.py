@@ -410,6 +410,9 @@ def _described(
         experiment = read_experiment(arguments.config, allow_code=arguments.allow_code)
     if all(getattr(arguments, name) is None for name in STOPS):
         vars(arguments).update(experiment.stops)
+    elif experiment.stops:
+        dropped = ", ".join(f"{name}={value}" for name, value in experiment.stops.items())
+        print_text(f"--stop-… on the command line replaces {dropped} of {arguments.config}.")
     for name, value in experiment.saving.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, value)

@@ -40,6 +40,7 @@ from trainer.cli.commands import replay_episode
 from trainer.cli.output import complain, complain_with_traceback, flush_output, set_up_logging
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
+from trainer.config.names_elsewhere import OPTIONS_ELSEWHERE
 from trainer.errors import TrainerError
 from trainer_toolkit.files import remedy
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
@@ -179,7 +180,9 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
         known = re.findall(r"--[\w-]+", of_command.format_help())
-        hints = (did_you_mean(word.partition("=")[0], known, IN_BRACKETS) for word in unknown)
+        options = [word.partition("=")[0] for word in unknown]
+        ours = [OPTIONS_ELSEWHERE.get(option, option) for option in options]
+        hints = (did_you_mean(option, known, IN_BRACKETS) for option in ours)
         shown = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
         of_command.error(f"unrecognized arguments: {' '.join(shown)}")
     parsed.words = words

@@ -246,6 +246,15 @@ class RunDirectory:
         except ValueError:
             return self.path
 
+    def require_new(self) -> None:
+        """Raises a ConfigError if it holds a run that can be gone on with."""
+        if self.checkpoints.holds_any():
+            quoted = shlex.quote(str(self.relative_path))
+            raise ConfigError(
+                f"{self.path} holds a run already. Go on with it "
+                f"(local-trainer resume {quoted}), or give another --run-dir."
+            )
+
     def create(self, plan: RunPlan) -> None:
         """Makes the directory of a new run.
 
@@ -258,12 +267,7 @@ class RunDirectory:
         Raises:
             ConfigError: it holds a run already, or cannot be written.
         """
-        if self.checkpoints.holds_any():
-            quoted = shlex.quote(str(self.relative_path))
-            raise ConfigError(
-                f"{self.path} holds a run already. Go on with it "
-                f"(local-trainer resume {quoted}), or give another --run-dir."
-            )
+        self.require_new()
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from typing import IO, Final
 from callbacks.ready_made.display import LineOutput
 from callbacks.ready_made.metric_values import RETURN, number_at
 from trainer.cli.output import print_text
+from trainer.cli.run_directory import RunDirectory
 from trainer.errors import ReportError
 from trainer.reports import Run, Summary, read_run, summary_of
 from trainer.reports.run_records import RESULTS_FILE
@@ -86,8 +87,13 @@ class SeedRuns:
         """Runs to the end; the exit code is 0 if all were, 130 after Ctrl-C, else 1.
 
         After Ctrl-C or SIGTERM each run ends as `train` does: it saves, and can be resumed.
+
+        Raises:
+            ConfigError: one of the folders holds a run already; nothing was begun.
         """
         paths = [self._path_of(seed) for seed in self._waiting]
+        for path in paths:
+            RunDirectory(path).require_new()
         try:
             while self._waiting or self._running:
                 while self._waiting and len(self._running) < self._num_jobs:

@@ -304,12 +304,17 @@ def require_code(experiment: Experiment, given: Sequence[str], name: str) -> Non
             "callbacks_class": "--callbacks NAME",
             "algo": "--algo NAME",
         }
-        shown = ", ".join(
-            f"{options.get(key, f'--set {key}=…')} (it was {was})" for key, was in missing.items()
-        )
+        typed = [f"{options[key]} (it was {was})" for key, was in missing.items() if key in options]
+        others = [f"`{key}` (it was {was})" for key, was in missing.items() if key not in options]
+        advice = [f"Type it: {', '.join(typed)}."] if typed else []
+        if others:
+            advice.append(
+                f"{', '.join(others)} cannot be typed: give --config the .py file that defines "
+                "the config instead."
+            )
         raise ConfigError(
             f"--config {name} is of a run with code, which a file of plain data does not hold. "
-            f"Type it: {shown}."
+            f"{' '.join(advice)}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NoReturn
 
 # ---- settings
 
@@ -20,26 +20,26 @@ NAMES_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
         "num_envs": "num_envs_per_env_runner",
         "clip_range": "clip_param",
         "clip_coef": "clip_param",
-        "normalize_advantage": "standardize_advantages",
-        "norm_adv": "standardize_advantages",
         "clip_range_vf": "vf_clip_param",
         "ent_coef": "entropy_coeff",
         "vf_coef": "vf_loss_coeff",
         "max_grad_norm": "grad_clip",
-        "train_freq": "training_intensity",
-        "gradient_steps": "training_intensity",
+        "learning_starts": "num_steps_sampled_before_learning_starts",
         "target_update_interval": "target_network_update_freq",
-        "exploration_fraction": "epsilon",
-        "exploration_initial_eps": "epsilon",
-        "exploration_final_eps": "epsilon",
-        "policy_kwargs": "model_config",
-        "net_arch": "model_config",
+        "target_network_frequency": "target_network_update_freq",
         "polyak": "tau",
         "target_policy_noise": "target_noise",
         "policy_noise": "target_noise",
         "noise_clip": "target_noise_clip",
         "policy_freq": "policy_delay",
         "policy_frequency": "policy_delay",
+        "alpha": "initial_alpha",
+        "policy_lr": "actor_lr",
+        "q_lr": "critic_lr",
+        "num_cpu": "num_env_runners",
+        "n_eval_episodes": "evaluation_duration",
+        "gradient_clip_val": "grad_clip",
+        "gradient_clip_algorithm": "grad_clip_by",
         "env_id": "env",
     }
 )
@@ -51,8 +51,33 @@ _STEPS: Final = (
 )
 _LENGTH_OF_RUN: Final = (
     "It is no setting: call `train()` until the result has as many "
-    "`num_env_steps_sampled_lifetime`, or `local-trainer train --stop-steps`."
+    "`num_env_steps_sampled_lifetime`, or `local-trainer train --stop-env-steps N`."
 )
+_ITERATIONS: Final = (
+    "It is no setting: an iteration is one call of `train()`; `local-trainer train "
+    "--stop-iterations N` makes so many."
+)
+_NETWORK: Final = (
+    "Write `model_config={'fcnet_hiddens': [64, 64], 'fcnet_activation': 'tanh'}`; any other "
+    "network is a class of yours: docs/modules.md."
+)
+_STANDARDIZED: Final = (
+    "True is `standardize_advantages='minibatch'` here, False is None; the default is the batch."
+)
+_EPSILON: Final = (
+    "Write `epsilon=[[0, 1.0], [50_000, 0.05]]`: from the first value to the last within so many "
+    "env steps (exploration_fraction · total_timesteps)."
+)
+_INTENSITY: Final = (
+    "Write `training_intensity`, the rows learnt per env step: updates · `train_batch_size` / env "
+    "steps between them."
+)
+_EVALUATION: Final = "Write `evaluation_interval`, a number of iterations."
+_DEVICE: Final = (
+    "Leave it out for the processor; for networks in Torch elsewhere write "
+    "`model_config={'device': 'cuda'}`."
+)
+_TRACK: Final = "Write `callbacks(WandbLogger(project))`, or `local-trainer train --track wandb`."
 ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "n_steps": {"minibatch_size": _STEPS},
@@ -63,7 +88,30 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "batch_size": {
             "replay_buffer_config": "Write `train_batch_size`, the rows of one update.",
-            "minibatch_size": "Write `minibatch_size`, the rows of one gradient step.",
+            "minibatch_size": "Write `minibatch_size`, the rows of one gradient step (of "
+            "Stable-Baselines3), or `train_batch_size`, the env steps of one iteration.",
+        },
+        "normalize_advantage": {"standardize_advantages": _STANDARDIZED},
+        "norm_adv": {"standardize_advantages": _STANDARDIZED},
+        "clip_vloss": {
+            "vf_clip_param": "Leave it out and write `vf_clip_param=None`; values clipped as there "
+            "are a loss of your own: docs/coming-from-cleanrl.md."
+        },
+        "train_freq": {"training_intensity": _INTENSITY},
+        "train_frequency": {"training_intensity": _INTENSITY},
+        "gradient_steps": {"training_intensity": _INTENSITY},
+        "exploration_fraction": {"epsilon": _EPSILON},
+        "exploration_initial_eps": {"epsilon": _EPSILON},
+        "exploration_final_eps": {"epsilon": _EPSILON},
+        "start_e": {"epsilon": _EPSILON},
+        "end_e": {"epsilon": _EPSILON},
+        "buffer_size": {"replay_buffer_config": "Write `replay_buffer_config={'capacity': …}`."},
+        "autotune": {
+            "target_entropy": "Leave it out: the temperature is learnt; `alpha_lr=0` keeps it at "
+            "`initial_alpha`."
+        },
+        "policy_frequency": {
+            "target_entropy": "Leave it out: every update is one of the critics and of the policy."
         },
         "learning_rate": {
             "alpha_lr": "Write `actor_lr`, `critic_lr` and `alpha_lr`.",
@@ -71,11 +119,11 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "ent_coef": {
             "target_entropy": "Write `initial_alpha` and `target_entropy`; the temperature is "
-            "learnt."
+            "learnt, or with `alpha_lr=0` stays."
         },
         "target_kl": {
-            "kl_target": "No update ends early here; `use_kl_loss` and `kl_target` penalise the "
-            "divergence instead, and `num_epochs` bounds it."
+            "kl_target": "Leave it out if it is None. No update ends early here; `use_kl_loss` "
+            "and `kl_target` penalise the divergence instead, and `num_epochs` bounds it."
         },
         "use_sde": {"": 'Write `exploration_config={"type": "StateDependentNoise"}`.'},
         "action_noise": {"": 'Write `exploration_config={"type": "GaussianNoise"}`.'},
@@ -84,13 +132,60 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "total_steps": {"": _LENGTH_OF_RUN},
         "anneal_lr": {"": "Write a schedule: `lr=[[0, 3e-4], [100_000, 0.0]]`."},
         "verbose": {"": "Write `callbacks(ProgressPrinter())`."},
-        "device": {"": "Write `model_config={'device': 'cuda'}`, for networks in Torch."},
+        "policy_kwargs": {"": _NETWORK},
+        "net_arch": {"": _NETWORK},
+        "module_class": {"": "Write `rl_module_spec=RLModuleSpec(module_class=...)`."},
+        "device": {"": _DEVICE},
+        "cuda": {"": _DEVICE},
+        "accelerator": {"": _DEVICE},
+        "devices": {"": "Write `num_env_runners`, the processes that sample; one learns."},
+        "precision": {"": "Leave it out: networks compute in float32."},
+        "weight_decay": {"": "Register `torch.optim.AdamW(…)` in a learner: docs/own-loss.md."},
+        "accumulate_grad_batches": {
+            "replay_buffer_config": "Write a larger `train_batch_size`.",
+            "minibatch_size": "Write a larger `minibatch_size`.",
+        },
+        "max_steps": {"": _LENGTH_OF_RUN},
+        "max_epochs": {"": _ITERATIONS},
+        "num_iterations": {"": _ITERATIONS},
+        "eval_freq": {"": _EVALUATION},
+        "evaluation_freq": {"": _EVALUATION},
+        "check_val_every_n_epoch": {"": _EVALUATION},
+        "deterministic": {"": "Write `evaluation_config={'explore': False}`."},
+        "best_model_save_path": {
+            "": "Write `callbacks(BestCheckpoint(path, "
+            'metric="evaluation/env_runners/episode_return_mean"))`.'
+        },
+        "resume_from_checkpoint": {"": "Write `Algorithm.from_checkpoint(path)`."},
+        "default_root_dir": {
+            "": "Say where when it is written: `save_to_path(path)`, `PeriodicCheckpoint(path)`, "
+            "`local-trainer train --run-dir`."
+        },
+        "exp_name": {"": "Name the folder of the run: `local-trainer train --run-dir`."},
+        "track": {"": _TRACK},
+        "wandb_project_name": {"": _TRACK},
+        "capture_video": {
+            "": "Write `callbacks(VideoRecorder('videos'))`: docs/ready-made-callbacks.md."
+        },
+        "on_train_epoch_end": {"": "Write `on_train_result`, after every iteration."},
         "tensorboard_log": {"": "Write `callbacks(TensorBoardLogger())`."},
         "stats_window_size": {"": "Write `reporting(metrics_num_episodes_for_smoothing=...)`."},
     }
 )
 """The same where one name is not enough: what to write, by a setting that only some algorithms have
 ("" for all)."""
+
+OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--total-timesteps": "--stop-env-steps",
+        "--total-steps": "--stop-env-steps",
+        "--n-envs": "--num-envs-per-env-runner",
+        "--num-envs": "--num-envs-per-env-runner",
+        "--env-id": "--env",
+        "--exp-name": "--run-dir",
+    }
+)
+"""The same of options of the command line."""
 
 # ---- methods
 
@@ -133,6 +228,37 @@ LIGHTNING: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """The same of Lightning."""
+
+
+_BESIDE: Final = "`env_runners(num_envs_per_env_runner=8)` steps envs beside each other"
+_MODULE: Final = "Write a `TorchRLModule`, or `TorchRLModule.wrapping(network)`, and a learner."
+
+IMPORTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "A2C": "Take `PPO`: with one epoch of one minibatch it is A2C but for the optimiser.",
+        "BaseCallback": "Derive from `RLlibCallback`: docs/callbacks.md.",
+        "CheckpointCallback": "Take `PeriodicCheckpoint(path, every=10)`.",
+        "DummyVecEnv": f"{_BESIDE}.",
+        "EvalCallback": "Write `config.evaluation(evaluation_interval=10, "
+        "evaluation_config={'explore': False})`, and `BestCheckpoint` to keep the best.",
+        "LightningModule": _MODULE,
+        "ModelCheckpoint": "Take `BestCheckpoint(path, metric=…)` or `PeriodicCheckpoint(path)`.",
+        "SubprocVecEnv": "`env_runners(num_env_runners=2)` steps envs in processes.",
+        "Trainer": "A config builds an algorithm, whose `train()` makes one iteration.",
+        "VecNormalize": "Write `env_runners(observation_filter='MeanStdFilter')`, "
+        "`environment(normalize_rewards=True)`.",
+        "evaluate_policy": "`algo.evaluate()`, or `local-trainer evaluate RUN --episodes 20`.",
+        "make_vec_env": f"{_BESIDE}; `num_env_runners=2` in processes.",
+    }
+)
+"""What is imported there, and what to write here."""
+
+
+def refuse_import(name: str) -> NoReturn:
+    """Answers a name that the package does not have."""
+    if name in IMPORTS:  # an AttributeError would be lost in `from trainer import …`
+        raise ImportError(f"trainer has no {name!r}. {IMPORTS[name]}", name=name)
+    raise AttributeError(f"module 'trainer' has no attribute {name!r}", name=name)
 
 
 def hint_for(name: str) -> str:

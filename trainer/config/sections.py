@@ -506,7 +506,8 @@ def _model_config(value: Any) -> Any:
 
 
 _MODULE_SPEC = Check(
-    "None, an RLModuleSpec or a MultiRLModuleSpec",
+    "None, an RLModuleSpec or a MultiRLModuleSpec (of a torch.nn.Module: "
+    "`RLModuleSpec(module_class=TorchRLModule.wrapping(network))`)",
     lambda value: value is None or isinstance(value, RLModuleSpec | MultiRLModuleSpec),
 )
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from numpy.random import Generator
 
@@ -31,6 +31,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 GRADIENT_NORM: Final = "gradients_default_optimizer_global_norm"
 """What results call the norm of the gradients before clipping."""
+
+
+class _Columns(dict[str, Any]):
+    """What a loss is given; a name that is not there is answered with those that are."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f"{name!r} is none of {', '.join(map(repr, self))}")
 
 
 class TorchLearner(EpisodeLearner):
@@ -290,7 +297,10 @@ class TorchLearner(EpisodeLearner):
 
     def _loss_in_torch(self, batch: dict[str, Any], fwd_out: dict[str, Any]) -> Any:
         return self.compute_loss_for_module(
-            module_id=self.module_id, config=self.config, batch=batch, fwd_out=fwd_out
+            module_id=self.module_id,
+            config=self.config,
+            batch=_Columns(batch),
+            fwd_out=_Columns(fwd_out),
         )
 
     def _means(self, record: Collection[tuple[Mapping[str, float], float]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from callbacks.ready_made.metric_values import METRICS_ELSEWHERE
 from trainer.errors import MetricsError
 from trainer.old_names import OLD_NAMES
 from trainer_toolkit.checks import shown
@@ -617,6 +618,8 @@ class ResultDict(dict[str, Any]):
         return _by_text(self, key)
 
     def _message(self, key: object) -> str:
+        if key in METRICS_ELSEWHERE:
+            return f"This result has no {key!r}. Here it is {METRICS_ELSEWHERE[str(key)]!r}."
         known = [*self.flat(), *self, *OLD_NAMES.result_keys]
         if isinstance(key, str) and "/" in key:  # what is before its last name is all too similar
             place, _, name = key.rpartition("/")

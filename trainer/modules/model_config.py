@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import gymnasium as gym
@@ -47,6 +48,11 @@ from trainer_toolkit.checks import boolean, integer, number, one_of, optional
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
 
 _LOGGER: Final = logging.getLogger(__name__)
+
+_ELSEWHERE: Final = MappingProxyType(
+    {"net_arch": "fcnet_hiddens", "activation_fn": "fcnet_activation", "ortho_init": "initializer"}
+)
+"""What Stable-Baselines3 calls a key, for hints."""
 
 # ---- model config
 
@@ -201,7 +207,10 @@ class DefaultModelConfig:
         if unknown:
             raise UnknownSettingError(
                 "The `model_config` has keys that the default network does not know: "
-                + "; ".join(f"{key!r}{did_you_mean(key, known, IN_BRACKETS)}" for key in unknown)
+                + "; ".join(
+                    f"{key!r}{did_you_mean(_ELSEWHERE.get(key, key), known, IN_BRACKETS)}"
+                    for key in unknown
+                )
                 + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
                 "`module_class` in an `RLModuleSpec`, which may use any keys."
             )

@@ -129,7 +129,7 @@ class TorchRLModule(RLModule):
                 (observation_space, action_space, model_config) that makes one.
 
         Raises:
-            ModuleError: it is neither.
+            ModuleError: it is neither, or the network has no `forward`; when it is made.
         """
         if not callable(network):
             raise argument_error(
@@ -387,6 +387,12 @@ def _made_network(module: TorchRLModule, network: Any) -> Any:
     """The network that a wrapped module computes with: a copy, or a new one."""
     torch_module = torch_library("TorchRLModule.wrapping").nn.Module
     if isinstance(network, torch_module):
+        if getattr(network.forward, "__func__", None) is torch_module.forward:
+            raise ModuleError(
+                f"TorchRLModule.wrapping() was given a {type(network).__name__} without `forward`. "
+                "Write one that takes observations [B, …] and returns `action_dist_inputs` (logits "
+                "of Discrete actions), or a pair of these and values [B]."
+            )
         return copy.deepcopy(network)
     if isinstance(network, type) and issubclass(network, torch_module):
         raise ModuleError(
