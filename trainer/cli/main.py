@@ -9,6 +9,7 @@ import argparse
 import ast
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import logging
@@ -41,8 +42,9 @@ from trainer.cli.output import complain, complain_with_traceback, flush_output, 
 from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.errors import TrainerError
+from trainer.old_names import OLD_NAMES
 from trainer_toolkit.files import remedy
-from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
 
 # ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
@@ -178,12 +180,20 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     parsed.words_of_script = words[end + 1 :]
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
-        known = re.findall(r"--[\w-]+", of_command.format_help())
-        hints = (did_you_mean(word.partition("=")[0], known, IN_BRACKETS) for word in unknown)
-        shown = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
+        known = re.findall(r"--([\w-]+)", of_command.format_usage())
+        shown = (f"{word}{_meant_option(word, known)}" for word in unknown)
         of_command.error(f"unrecognized arguments: {' '.join(shown)}")
     parsed.words = words
     return parsed
+
+
+def _meant_option(word: str, known: Sequence[str]) -> str:
+    """The hint behind an unknown option: what it is called here, or the nearest one."""
+    written = word.partition("=")[0].lstrip("-")
+    if not word.startswith("-"):
+        return ""
+    near = OLD_NAMES.options.get(written) or nearest(written, known)
+    return IN_BRACKETS.format(repr(f"--{near}")) if near in known else ""
 
 
 def _advice(parsed: argparse.Namespace, error: Exception) -> str:
@@ -268,8 +278,13 @@ def make_parser() -> argparse.ArgumentParser:
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    # whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`
+    whole_words = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
+    subparsers = parser.add_subparsers(
+        required=True, metavar="COMMAND", parser_class=whole_words
+    )
     _add_train(subparsers)
     _add_profile(subparsers)
     _add_recipes(subparsers)

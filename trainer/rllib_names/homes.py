@@ -398,3 +398,21 @@ MEMBERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Members of RLlib's objects that are not here, and what to write instead."""
+
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "run": "algo",
+        "stop-timesteps": "stop-env-steps",
+        "timesteps": "stop-env-steps",
+        "steps": "stop-env-steps",
+        "stop-iters": "stop-iterations",
+        "stop-reward": "stop-return",
+        "num-workers": "num-env-runners",
+        "num-envs-per-worker": "num-envs-per-env-runner",
+        "checkpoint-freq": "checkpoint-every",
+        "local-dir": "run-dir",
+        "experiment-name": "run-dir",
+    }
+)
+"""Options of RLlib's commands and example scripts, with those of `local-trainer`."""
