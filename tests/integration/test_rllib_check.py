@@ -23,7 +23,7 @@ from trainer.rllib_scripts.import_hook import NotHereError, RayFinder, ray_answe
 PROJECT = Path(__file__).parents[2]
 FINE = "from ray.rllib.algorithms.ppo import PPOConfig\n"
 CHANGE = FINE + "PPOConfig().learners(num_learners=2)\n"
-STOP = "from ray.rllib.algorithms.appo import APPOConfig\n"
+STOP = "from ray.rllib.algorithms.a2c import A2CConfig\n"
 
 TRAINS = """
 import logging
@@ -109,7 +109,7 @@ def run_here(*words, folder, **variables):
     [
         ({"a": FINE}, 0, "= runs as it is (through the hook)."),
         ({"a": CHANGE}, 3, "= runs after these changes: learners(num_learners=…)."),
-        ({"a": STOP}, 3, "= does not run: ray.rllib.algorithms.appo.APPOConfig."),
+        ({"a": STOP}, 3, "= does not run: ray.rllib.algorithms.a2c.A2CConfig."),
         (
             {"a": FINE, "b": CHANGE, "c": STOP},
             3,
@@ -134,9 +134,9 @@ def test_programs_get_json(tmp_path):
     assert finding == {
         "path": "b.py",
         "line": 1,
-        "what": "ray.rllib.algorithms.appo.APPOConfig",
+        "what": "ray.rllib.algorithms.a2c.A2CConfig",
         "fate": "stop",
-        "told": "APPO is not here; PPO solves such tasks.",
+        "told": "A2C is not here; PPO solves such tasks.",
     }
 
 
@@ -173,7 +173,7 @@ def test_a_script_that_needs_what_is_not_here_is_told_where(tmp_path):
     done = run_here("script.py", "--run", folder=tmp_path)
     assert done.returncode == 1
     assert "line 1, in <module>" in done.stderr
-    assert "`ray.rllib.algorithms.appo` is not here: APPO is not here" in done.stderr
+    assert "`ray.rllib.algorithms.a2c` is not here: A2C is not here" in done.stderr
 
 
 @pytest.mark.process
@@ -217,9 +217,11 @@ def test_the_hook_is_gone_behind_its_block():
     with ray_answered():
         import ray
         from ray.rllib.algorithms.ppo import PPOConfig as OfRay
+        from ray.rllib.examples.utils import should_stop as of_examples
 
         assert os.environ[ANSWERS_RAY]
         assert OfRay is PPOConfig
+        assert of_examples is should_stop
         assert ray.tune.Tuner.__module__ == "trainer.tune.tuner"
         with pytest.raises(NotHereError, match="Did you mean 'PPOConfig'"):
             exec("from ray.rllib.algorithms.ppo import PPOConfg")
