@@ -426,6 +426,10 @@ def _add_resume(subparsers: _Subparsers) -> None:
     )
     parser.set_defaults(command=commands.resume)
     parser.add_argument("path", type=place, help="the run's directory, or one of its checkpoints")
+    parser.add_argument(
+        "--run-dir", type=place, metavar="NEW",
+        help="begin another run with the checkpoint, which may be of a script, and write there",
+    )  # fmt: skip
     _add_code(parser)
     _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)
