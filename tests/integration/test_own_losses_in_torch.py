@@ -553,6 +553,12 @@ def test_what_is_never_called_is_refused():
         type("Mine", (PPOTorchLearner,), {"postprocess_gradients": lambda self, gradients: None})
 
 
+def test_a_misspelt_method_is_refused_and_helpers_are_not():
+    with pytest.raises(ConfigError, match="Did you mean `compute_loss_for_module`"):
+        type("Mine", (PPOTorchLearner,), {"compute_loss_for_modul": lambda self, **_: 0.0})
+    assert type("Mine", (PPOTorchLearner,), {"compute_vf_loss": lambda self: 0.0})
+
+
 def test_what_lightning_calls_and_returns_is_refused():
     with pytest.raises(ConfigError, match=r"`training_step`\. Write `compute_loss_for_module`"):
         type("Mine", (PPOTorchLearner,), {"training_step": lambda self, batch, batch_idx: None})
