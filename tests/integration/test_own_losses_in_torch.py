@@ -45,6 +45,9 @@ class Rewritten(PPOTorchLearner):
     def compute_loss_for_module(self, *, module_id, config, batch, fwd_out):
         self.num_losses += 1
         policies = self.module[module_id].get_train_action_dist_cls()
+        acting = self.module[module_id].get_inference_action_dist_cls()
+        exploring = self.module[module_id].get_exploration_action_dist_cls()
+        assert type(acting) is type(exploring) is type(policies)
         now = policies.from_logits(fwd_out["action_dist_inputs"])
         before = policies.from_logits(batch["action_dist_inputs"])
         ratio = torch.exp(now.logp(batch["actions"]) - batch["action_logp"])

@@ -180,7 +180,8 @@ def own_config(
     if ConnectorFactories.of(own) is not None:
         _LOGGER.info(
             "The config has connector pieces between env and module: the policy can be evaluated, "
-            "and refuses single observations (compute_single_action, TrainedPolicy) and exports. %s",
+            "and refuses single observations (compute_single_action, TrainedPolicy) and "
+            "exports. %s",
             FILTER_AS_SETTING,
         )
     return own

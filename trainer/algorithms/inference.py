@@ -23,9 +23,9 @@ from trainer.episodes.episode_columns import (
     ACTION_DIST_INPUTS,
     ACTION_LOGP,
     ACTION_PROB,
+    ACTIONS,
     PREV_ACTIONS,
     PREV_REWARDS,
-    ACTIONS,
     STATE_OUT,
 )
 from trainer.episodes.single_agent_episode import ActingRequest

@@ -282,9 +282,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     # whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`
     whole_words = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    subparsers = parser.add_subparsers(
-        required=True, metavar="COMMAND", parser_class=whole_words
-    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=whole_words)
     _add_train(subparsers)
     _add_profile(subparsers)
     _add_recipes(subparsers)

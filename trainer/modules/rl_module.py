@@ -192,7 +192,8 @@ def _check_is_module(path: PathLike) -> None:
         return
     where = repr(root) if root else "the top"
     raise CheckpointMismatchError(
-        f"There is no module at {where} of the checkpoint {checkpoint}; its modules are {modules}. Give the path of one: "
+        f"There is no module at {where} of the checkpoint {checkpoint}; its modules are "
+        f"{modules}. Give the path of one: "
         f"RLModule.from_checkpoint({str(checkpoint / modules[0])!r}); all of them: "
         f"MultiRLModule.from_checkpoint({str(checkpoint)!r})[module_id]."
     )

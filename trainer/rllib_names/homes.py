@@ -350,7 +350,8 @@ OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
         "from `DQNLearner` (docs/own-loss.md)",
         "ray.rllib.examples": _NO_EXAMPLE,
         "ray.rllib.examples.envs.classes.multi_agent": "`from trainer import make_multi_agent`; "
-        '`MultiAgentCartPole` is `make_multi_agent("CartPole-v1")`; copy its other envs beside the script',
+        '`MultiAgentCartPole` is `make_multi_agent("CartPole-v1")`; copy its other envs beside '
+        "the script",
         "ray.rllib.examples.rl_modules.classes.random_rlm": "`from trainer import RandomRLModule`",
         "ray.rllib.policy.Policy.from_checkpoint": _POLICY_OF_CHECKPOINT,
         "ray.rllib.policy.policy.Policy.from_checkpoint": _POLICY_OF_CHECKPOINT,
