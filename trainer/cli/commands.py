@@ -527,8 +527,8 @@ def _run_directory_of(checkpoint: Path) -> Path:
     if not place.name.isdecimal() and not (parent / RUN_FILE).exists():
         raise ConfigError(
             f"{str(checkpoint)!r} is a checkpoint and belongs to no run that could go on. Say "
-            "where the results and checkpoints of one that begins with it shall go: --run-dir NEW, and "
-            "when it ends: --stop-iterations N, for example."
+            "where the results and checkpoints of one that begins with it shall go: --run-dir NEW, "
+            "and when it ends: --stop-iterations N, for example."
         )
     return parent
 

@@ -9,7 +9,6 @@ import argparse
 import ast
 import atexit
 import contextlib
-import functools
 import gc
 import json
 import logging
@@ -271,18 +270,22 @@ def _let_go_of_closed_pipe() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="local-trainer",
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
-    # whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`
-    whole_words = functools.partial(argparse.ArgumentParser, allow_abbrev=False)
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=whole_words)
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_train(subparsers)
     _add_profile(subparsers)
     _add_recipes(subparsers)
