@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
-import numpy as np
 
 from trainer.agent_ids import ALL_AGENTS
+from trainer.connectors.encoding import check_shape_of_piece
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.episodes.nested import copied
@@ -178,13 +178,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         """Writes what `preprocess` makes of the newest observation into the episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             changed = self.preprocess(episode.get_observations(-1), episode)
-            shape = getattr(self.observation_space, "shape", None)
-            if shape is not None and np.shape(changed) != shape:
-                raise ConfigError(
-                    f"{type(self).__name__}.preprocess() returned the shape {np.shape(changed)}; "
-                    f"expected {shape}, as of {self.observation_space!s:.200}. Say the space of "
-                    "what it returns in `recompute_output_observation_space`."
-                )
+            check_shape_of_piece(self, changed)
             replace_newest(episode, changed, self.observation_space)
         return batch
 
