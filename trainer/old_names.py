@@ -92,6 +92,7 @@ class OldNames:
         other_ways: modules and names of Ray that are not here, and what to write instead.
         not_here: those of which nothing small takes the place, and why.
         members: members of RLlib's objects that are not here, and what to write instead.
+        options: options of RLlib's commands, with those of today.
         samples: functions from the list of episodes that a runner has played to one with old names.
         module_paths: functions from where RLlib keeps modules in checkpoints to where they are.
     """
@@ -123,6 +124,7 @@ class OldNames:
     other_ways: dict[str, str] = dataclasses.field(default_factory=dict)
     not_here: dict[str, str] = dataclasses.field(default_factory=dict)
     members: dict[str, str] = dataclasses.field(default_factory=dict)
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
     samples: list[Callable[[list[Any]], list[Any]]] = dataclasses.field(default_factory=list)
     module_paths: list[Callable[[Any], Any]] = dataclasses.field(default_factory=list)
 

@@ -121,6 +121,16 @@ def test_module_alone(algo, tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    "inside", ["learner_group/learner/rl_module/p0", "policies/default_policy", "learner", ""]
+)
+def test_a_path_that_leads_to_no_module_is_told_what_there_is(inside, saved):
+    with pytest.raises(CheckpointMismatchError) as caught:
+        RLModule.from_checkpoint(saved / inside)
+    assert f"no module at {repr(inside) if inside else 'the top'} of" in str(caught.value)
+    assert "its modules are ['learner/rl_module']." in str(caught.value)
+
+
 @pytest.mark.parametrize("inside", ["", "learner_group/learner/rl_module/another", "config"])
 def test_wrong_paths_to_a_module_are_told_the_right_one(inside, saved):
     with pytest.raises(CheckpointMismatchError, match="learner/rl_module"):

@@ -275,6 +275,14 @@ def test_three_runs_started_in_one_second_get_a_directory_each(tmp_path, monkeyp
         (["evaluate", "run", "--epsiodes=2"], "--epsiodes=2 (did you mean '--episodes'?)"),
         (["--lines", "train"], "unrecognized arguments: --lines"),
         (["train", "--total-timesteps=9"], "(did you mean '--stop-env-steps'?)"),
+        (["train", "--run", "DQN"], "--run (did you mean '--algo'?) DQN\n"),
+        (["train", "--stop-timesteps=9"], "(did you mean '--stop-env-steps'?)"),
+        (
+            ["train", "--steps", "9", "--eager"],
+            "--steps (did you mean '--stop-env-steps'?) 9 --eager\n",
+        ),
+        (["train", "--no-tune"], "unrecognized arguments: --no-tune\n"),
+        (["evaluate", "run", "--run", "PPO"], "unrecognized arguments: --run PPO\n"),
     ],
 )
 def test_a_misspelt_word_is_answered_with_the_nearest(words, expected, tmp_path):

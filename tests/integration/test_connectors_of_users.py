@@ -293,3 +293,18 @@ def test_columns_that_pieces_spoil_are_told(side, column, told):
 def test_what_pieces_cannot_do_is_told():
     with config().build_algo() as algorithm, pytest.raises(ConfigError, match="pieces see"):
         algorithm.compute_single_action(Sums().reset()[0])
+
+
+class Halved(SingleAgentObservationPreprocessor):
+    """Forgets to say of which space its observations are."""
+
+    def preprocess(self, observation, episode):
+        return np.ravel(observation)[:0]
+
+
+def test_a_piece_whose_observation_has_another_shape_is_named():
+    made = config(env_to_module_connector=lambda env: Halved()).environment("CartPole-v1")
+    runner = SingleAgentEnvRunner(config=made)
+    with pytest.raises(ConfigError, match=r"Halved\.preprocess\(\).*recompute_output_observation"):
+        runner.sample(num_timesteps=2)
+    runner.stop()

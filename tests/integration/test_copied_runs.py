@@ -116,6 +116,24 @@ def test_resume_of_a_copied_checkpoint_writes_beside_the_copy(tmp_path, monkeypa
     assert iterations(tmp_path / "backup" / "results.jsonl") == [4], "the logger writes it already"
 
 
+def test_a_checkpoint_of_a_script_begins_a_run_where_it_is_told(tmp_path):
+    with small_ppo().build_algo() as algo:
+        algo.train()
+        algo.save(tmp_path / "ck1")
+    refused = run("resume", "ck1", "--stop-iterations", 2, folder=tmp_path, code=1).stderr
+    assert "'ck1' is a checkpoint and belongs to no run" in refused
+    assert [path.name for path in tmp_path.iterdir()] == ["ck1"]
+    before = contents(tmp_path / "ck1")
+    words = ["--run-dir", "new", "--stop-iterations", 2]
+    run("resume", "ck1", *words, folder=tmp_path)
+    assert contents(tmp_path / "ck1") == before
+    assert iterations(tmp_path / "new" / "results.jsonl") == [2]
+    assert (tmp_path / "new" / "checkpoints" / "000002").is_dir()
+    assert "holds a run already" in run("resume", "ck1", *words, folder=tmp_path, code=1).stderr
+    run("resume", "new", "--stop-iterations", 3, folder=tmp_path)
+    assert iterations(tmp_path / "new" / "results.jsonl") == [2, 3]
+
+
 def test_a_mapping_of_paths_by_hand(tmp_path):
     def follow(saved_at, path, found_at):
         with paths_following(saved_at, found_at):

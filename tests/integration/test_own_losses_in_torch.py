@@ -45,6 +45,9 @@ class Rewritten(PPOTorchLearner):
     def compute_loss_for_module(self, *, module_id, config, batch, fwd_out):
         self.num_losses += 1
         policies = self.module[module_id].get_train_action_dist_cls()
+        acting = self.module[module_id].get_inference_action_dist_cls()
+        exploring = self.module[module_id].get_exploration_action_dist_cls()
+        assert type(acting) is type(exploring) is type(policies)
         now = policies.from_logits(fwd_out["action_dist_inputs"])
         before = policies.from_logits(batch["action_dist_inputs"])
         ratio = torch.exp(now.logp(batch["actions"]) - batch["action_logp"])
@@ -562,6 +565,12 @@ def test_a_network_without_values():
 def test_what_is_never_called_is_refused():
     with pytest.raises(ConfigError, match=r"`postprocess_gradients`\. Override `apply_gradients"):
         type("Mine", (PPOTorchLearner,), {"postprocess_gradients": lambda self, gradients: None})
+
+
+def test_a_misspelt_method_is_refused_and_helpers_are_not():
+    with pytest.raises(ConfigError, match="Did you mean `compute_loss_for_module`"):
+        type("Mine", (PPOTorchLearner,), {"compute_loss_for_modul": lambda self, **_: 0.0})
+    assert type("Mine", (PPOTorchLearner,), {"compute_vf_loss": lambda self: 0.0})
 
 
 def test_what_lightning_calls_and_returns_is_refused():

@@ -217,9 +217,11 @@ def test_the_hook_is_gone_behind_its_block():
     with ray_answered():
         import ray
         from ray.rllib.algorithms.ppo import PPOConfig as OfRay
+        from ray.rllib.examples.utils import should_stop as of_examples
 
         assert os.environ[ANSWERS_RAY]
         assert OfRay is PPOConfig
+        assert of_examples is should_stop
         assert ray.tune.Tuner.__module__ == "trainer.tune.tuner"
         with pytest.raises(NotHereError, match="Did you mean 'PPOConfig'"):
             exec("from ray.rllib.algorithms.ppo import PPOConfg")

@@ -53,6 +53,20 @@ def test_actions_by_agent_take_and_give_states(tmp_path):
         TrainedPolicy.from_checkpoint(path).predict_all([2])
 
 
+def test_a_running_state_without_the_step_before_is_an_error(tmp_path):
+    previous = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    with config(model=previous).build_algo() as algo:
+        policy = TrainedPolicy.from_checkpoint(algo.save_to_path(tmp_path / "saved"))
+        obs = np.zeros(2, np.float32)
+        _, state = policy.predict(obs, algo.get_module().get_initial_state())
+        told = "without prev_action and prev_reward, which the network reads"
+        with pytest.raises(ConfigError, match=told):
+            policy.predict(obs, state)
+        with pytest.raises(ConfigError, match="without prev_reward"):
+            algo.compute_single_action(obs, state=state, prev_action=0)
+        assert policy.predict(obs, state, prev_action=0, prev_reward=1.0)
+
+
 def test_a_forgotten_or_foreign_state_is_one_error():
     with config().build_algo() as algo:
         obs = np.zeros(2, np.float32)

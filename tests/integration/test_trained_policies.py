@@ -177,14 +177,17 @@ def test_an_only_module_may_be_named_by_its_own_id(policies, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["env_to_module_connector", "module_to_env_connector"])
-def test_a_policy_that_was_trained_with_connector_pieces_is_refused(setting, tmp_path):
+def test_a_policy_that_was_trained_with_connector_pieces_is_refused(setting, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     config = PPOConfig().environment(CountdownEnv)
     pieces = {setting: lambda env: [ConnectorPipelineV2()]}
     config.env_runners(num_env_runners=0, **pieces)
     config.training(model={"fcnet_hiddens": [4]})
     with config.build_algo() as algorithm:
         algorithm.save_to_path(tmp_path / "saved")
-    with pytest.raises(CheckpointMismatchError, match=rf"`{setting}`.* wrapper of the env"):
+    assert "refuses single observations" in caplog.text  # before it is trained
+    told = rf"`{setting}`.* wrapper of the env.* `observation_filter=\"MeanStdFilter\"`"
+    with pytest.raises(CheckpointMismatchError, match=told):
         TrainedPolicy.from_checkpoint(tmp_path / "saved")
 
 

@@ -104,6 +104,8 @@ def test_value_is_judged(name, wrong, right):
         ({"policies": []}, "Name at least one"),
         ({"policies": {"a": object}}, "expected None, a PolicySpec, or"),
         ({"policies": {"a": PolicySpec(config={"lr": -1.0})}}, "module 'a': `lr=-1.0`"),
+        ({"policies": {"a": (None, None, None, {"lr": -1.0})}}, "module 'a': `lr=-1.0`"),
+        ({"policies": {"a": (None, None)}}, "expected None, a PolicySpec, or"),
         ({"policies": {"a": PolicySpec(config={"rl": 1.0})}}, "module 'a': "),
         ({"policies": {"a": PolicySpec(config={"num_env_runners": 1})}}, "of the whole run"),
         ({"algorithm_config_overrides_per_module": {"a": {}}}, "there is no such module"),

@@ -151,6 +151,14 @@ NEIGHBOURS = {"env_runners": {"episode_return_mean": 1.0, "episode_len_max": 2}}
         (example(), "rollout/ep_rew_mean", "Here it is 'env_runners/episode_return_mean'"),
         (example(), 5, "no 5"),
         ({"a": 1}, "episode_reward_mean", "This result has no 'episode_reward_mean'"),
+        (
+            {"training_iteration": 1, "config": {"in_evaluation": 0}},
+            "evaluation",
+            "no evaluation c",
+        ),
+        ({"evaluated_at_iteration": 1}, "evaluation/env_runners", r"evaluate\(\) returns"),
+        ({"main": 1, "other": 2}, "p9", "There is 'main', 'other'."),
+        ({"learners": {"main": 1}}, "learners/p9", "There is 'learners/main'."),
         # Compared with its neighbours, not with what is before it.
         (NEIGHBOURS, "env_runners/episode_reward", "mean 'episode_reward_m"),
         (NEIGHBOURS, "env_runners/episode_len_maxi", "mean 'env_runners/episode_len_max'"),

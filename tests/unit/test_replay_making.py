@@ -73,3 +73,13 @@ def test_an_own_class_gets_its_own_arguments():
 def test_a_wrong_config_is_refused(config, message):
     with pytest.raises(ReplayError, match=message):
         make_replay_buffer(config)
+
+
+def test_all_unknown_arguments_are_told_at_once_and_idle_ones_are_taken():
+    idle = {"_enable_replay_buffer_api": True, "replay_mode": "independent"}
+    assert make_replay_buffer(idle).alpha == 0.6
+    given = {"learning_starts": 9, "replay_mode": "lockstep", "capcity": 3}
+    with pytest.raises(ReplayError) as caught:
+        make_replay_buffer(given)
+    for told in ("num_steps_sampled_before_learning_starts", "'replay_mode'. Leave", "'capacity'?"):
+        assert told in str(caught.value)

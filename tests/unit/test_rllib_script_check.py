@@ -93,6 +93,36 @@ def test_a_script_of_names_that_are_here_runs_as_it_is(tmp_path):
             "columns are named by plain strings",
         ),
         (
+            "from ray.rllib.utils.schedules import PiecewiseSchedule",
+            "ray.rllib.utils.schedules.PiecewiseSchedule",
+            Fate.CHANGE,
+            "the setting takes pairs",
+        ),
+        (
+            "from ray.rllib.examples.rl_modules.classes.random_rlm import RandomRLModule",
+            "ray.rllib.examples.rl_modules.classes.random_rlm.RandomRLModule",
+            Fate.CHANGE,
+            "`from trainer import RandomRLModule`.",
+        ),
+        (
+            "from ray.rllib.policy import Policy\nPolicy.from_checkpoint(path)",
+            "ray.rllib.policy.Policy.from_checkpoint",
+            Fate.CHANGE,
+            "TrainedPolicy.from_checkpoint(path)",
+        ),
+        (
+            "from ray import air\nair.RunConfig(name=name(), local_dir='here')",
+            "RunConfig(local_dir=…)",
+            Fate.CHANGE,
+            "is called storage_path now",
+        ),
+        (
+            "from ray import tune\ntune.TuneConfig(num_sample=n)",
+            "TuneConfig(num_sample=…)",
+            Fate.CHANGE,
+            "there is no such argument",
+        ),
+        (
             "import no_such_package.inner",
             "import no_such_package",
             Fate.CHANGE,
@@ -129,6 +159,19 @@ def test_names_that_are_not_here(line, what, fate, why, tmp_path):
     assert [(found, of) for _, found, of in decisive(report)] == [(what, fate)]
     assert why in told(report)
     assert report.verdict.endswith(f": {what}.")
+    assert "?." not in told(report)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ray.rllib.utils.metrics import *",
+        "from ray.rllib.utils.exploration.epsilon_greedy import EpsilonGreedy",
+        "from ray.tune import CheckpointConfig\nCheckpointConfig(num_to_keep=3)",
+    ],
+)
+def test_other_ways_to_what_is_here(line, tmp_path):
+    assert not decisive(checked(tmp_path, line))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from callbacks import EVENTS, CallbackChain, RLlibCallback
+from trainer.algorithms.inference import FILTER_AS_SETTING
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import env_runner_spec, replace_env, restart_policy
+from trainer.connectors import ConnectorFactories
 from trainer.env_runners import TrajectoryPostprocessing
 from trainer.errors import ConfigError
 from trainer.old_names import OLD_NAMES
@@ -175,6 +177,13 @@ def own_config(
     require_env(own)
     own.freeze()
     _log_what_has_no_effect(own)
+    if ConnectorFactories.of(own) is not None:
+        _LOGGER.info(
+            "The config has connector pieces between env and module: the policy can be evaluated, "
+            "and refuses single observations (compute_single_action, TrainedPolicy) and "
+            "exports. %s",
+            FILTER_AS_SETTING,
+        )
     return own
 
 

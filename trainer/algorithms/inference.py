@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import gymnasium
 import numpy as np
@@ -24,6 +24,8 @@ from trainer.episodes.episode_columns import (
     ACTION_LOGP,
     ACTION_PROB,
     ACTIONS,
+    PREV_ACTIONS,
+    PREV_REWARDS,
     STATE_OUT,
 )
 from trainer.episodes.single_agent_episode import ActingRequest
@@ -34,6 +36,7 @@ from trainer.seeding import NOISE_DRAWS, Role, position_rng
 from trainer.types import AgentId, ModuleId, State
 from trainer_toolkit.checks import shown
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.trees import same
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,8 @@ class Inference:
             state, reward = request.state, request.prev_reward
             if state is not None:
                 state = policy.state_form.single(state, where="compute_single_action(state=...)")
+                if not same(state, policy.state_form.initial):
+                    self._check_step_before(request)
             rewards = [0.0 if reward is None else float(reward)]
             previous = policy.previous_steps.columns([request.prev_action], rewards)
             rows = rows._replace(memory=[state], previous=previous)
@@ -193,6 +198,18 @@ class Inference:
                     slot, lambda: position_rng(self._root_seed, Role.EXPLORATION, *position)
                 )
             return policy.choose(rows, ActingRequest(request.timestep, explore))
+
+    def _check_step_before(self, request: ActionRequest) -> None:
+        """Raises if the network reads something of the step before that was not given."""
+        given = {PREV_ACTIONS: request.prev_action, PREV_REWARDS: request.prev_reward}
+        missing = [name[:-1] for name in self._policy.previous_steps.names if given[name] is None]
+        if missing:
+            raise ConfigError(
+                f"A state of a running episode was given without {' and '.join(missing)}, which "
+                f"the network reads (`lstm_use_{missing[0]}`). Give them as the episode had them: "
+                f"{', '.join(f'{name}=…' for name in missing)}; an episode begins without, from "
+                "the initial state."
+            )
 
     def _decoder(self, request: ActionRequest) -> ActionDecoder:
         config = self._config
@@ -209,6 +226,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Inference.forget_other_threads)
 
 
+FILTER_AS_SETTING: Final = (
+    'In place of the piece `MeanStdFilter`, set `observation_filter="MeanStdFilter"`, which single '
+    "observations and exports go through, too."
+)
+
+
 def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
     """Raises a ConfigError if the config has connector pieces: there is no sub-env beside them."""
     if ConnectorFactories.of(config) is not None:
@@ -217,7 +240,7 @@ def refuse_connectors(config: AlgorithmConfig, what: str) -> None:
             "`module_to_env_connector`: pieces see episodes, and what they would make of a "
             "single observation is not known. Play episodes with "
             "`EnvRunnerGroup(config=…)` or `evaluate()`, or change observations in a wrapper "
-            "of the env instead of a connector."
+            f"of the env instead of a connector. {FILTER_AS_SETTING}"
         )
 
 

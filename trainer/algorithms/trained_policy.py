@@ -25,7 +25,12 @@ from checkpoints.components import naming_component
 from checkpoints.reader import checkpoint_of_run
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import CONFIG, only_module_of
-from trainer.algorithms.inference import ActionRequest, Inference, known_module
+from trainer.algorithms.inference import (
+    FILTER_AS_SETTING,
+    ActionRequest,
+    Inference,
+    known_module,
+)
 from trainer.algorithms.policy_in_torch import policy_in_torch
 from trainer.config import AlgorithmConfig
 from trainer.config.algorithm_config import normalization_settings
@@ -284,7 +289,8 @@ def _acting_config(config: AlgorithmConfig, state: Mapping[str, Any]) -> Algorit
             f"The algorithm was trained with connector pieces (`{'`, `'.join(connectors)}`): they "
             "see episodes, and what they would make of a single observation is not known. Play "
             "episodes with `Algorithm.from_checkpoint(path, …)` and `evaluate()`, or change "
-            "observations and actions in a wrapper of the env instead of a connector."
+            "observations and actions in a wrapper of the env instead of a connector. "
+            + FILTER_AS_SETTING
         )
     saved = state["settings"]
     acting = {name: saved[name] for name in _SETTINGS if name in saved}

@@ -37,7 +37,7 @@ from trainer.cli.output import (
     print_text,
 )
 from trainer.cli.recipes import recipe_of_run
-from trainer.cli.run_directory import STOPS, RunDirectory, RunPlan, plan_of_new_run
+from trainer.cli.run_directory import RUN_FILE, STOPS, RunDirectory, RunPlan, plan_of_new_run
 from trainer.cli.run_trackers import tracker_service
 from trainer.cli.seeds import SeedRuns
 from trainer.cli.settings_file import (
@@ -138,18 +138,28 @@ def resume(arguments: argparse.Namespace) -> int:
     """`local-trainer resume`."""
     checkpoint = newest_whole_at(arguments.path)
     read_manifest(checkpoint)  # nothing is made where there is no checkpoint
-    directory = _run_directory(_run_directory_of(checkpoint))
+    is_new = arguments.run_dir is not None
+    directory = _run_directory(arguments.run_dir if is_new else _run_directory_of(checkpoint))
     with _experiment_lock(directory.path), RunLock(directory.path):
         plan = directory.read_plan().updated(arguments)
-        with Algorithm.from_checkpoint(
-            checkpoint,
-            allow_code=arguments.allow_code,
-            **_env_given(arguments),
-            **_given_settings(arguments),
-        ) as algo:
+        if is_new:
+            directory.create(plan)
+        try:
+            algo = Algorithm.from_checkpoint(
+                checkpoint,
+                allow_code=arguments.allow_code,
+                **_env_given(arguments),
+                **_given_settings(arguments),
+            )
+        except BaseException:
+            if is_new:
+                directory.remove_if_unused()
+            raise
+        with algo:
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
-            directory.forget_results_after(algo.training_iteration)
+            if not is_new:
+                directory.forget_results_after(algo.training_iteration)
             # The next resume ends where this one is to end.
             directory.write_plan(plan)
             return _run(algo, directory, plan, arguments)
@@ -535,8 +545,22 @@ def _locked_directory(
 
 
 def _run_directory_of(checkpoint: Path) -> Path:
-    parent = checkpoint.expanduser().resolve().parent
-    return parent.parent if parent.name == "checkpoints" else parent
+    """The run that a checkpoint belongs to; of a copied one, the folder beside it.
+
+    Raises:
+        ConfigError: it was saved by a script, under a name that no run gives.
+    """
+    place = checkpoint.expanduser().resolve()
+    parent = place.parent
+    if parent.name == "checkpoints":
+        return parent.parent
+    if not place.name.isdecimal() and not (parent / RUN_FILE).exists():
+        raise ConfigError(
+            f"{str(checkpoint)!r} is a checkpoint and belongs to no run that could go on. Say "
+            "where the results and checkpoints of one that begins with it shall go: --run-dir NEW, "
+            "and when it ends: --stop-iterations N, for example."
+        )
+    return parent
 
 
 def _words_to_open(algo: Algorithm, directory: RunDirectory, arguments: argparse.Namespace) -> str:

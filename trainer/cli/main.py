@@ -42,8 +42,9 @@ from trainer.cli.run_directory import STOPS
 from trainer.cli.seeds import seeds
 from trainer.config.names_elsewhere import OPTIONS_ELSEWHERE
 from trainer.errors import TrainerError
+from trainer.old_names import OLD_NAMES
 from trainer_toolkit.files import remedy
-from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean
+from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
 
 # ---- arguments: an argparse.ArgumentTypeError for what cannot be read as one
 
@@ -179,14 +180,21 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     parsed.words_of_script = words[end + 1 :]
     if unknown:
         of_command = next(commands_[word] for word in words if word in commands_)
-        known = re.findall(r"--[\w-]+", of_command.format_help())
-        options = [word.partition("=")[0] for word in unknown]
-        ours = [OPTIONS_ELSEWHERE.get(option, option) for option in options]
-        hints = (did_you_mean(option, known, IN_BRACKETS) for option in ours)
-        shown = (f"{word}{hint}" for word, hint in zip(unknown, hints, strict=True))
+        known = re.findall(r"--([\w-]+)", of_command.format_usage())
+        shown = (f"{word}{_meant_option(word, known)}" for word in unknown)
         of_command.error(f"unrecognized arguments: {' '.join(shown)}")
     parsed.words = words
     return parsed
+
+
+def _meant_option(word: str, known: Sequence[str]) -> str:
+    """The hint behind an unknown option: what it is called here, or the nearest one."""
+    written = word.partition("=")[0].lstrip("-")
+    if not word.startswith("-"):
+        return ""
+    meant = OLD_NAMES.options.get(written) or OPTIONS_ELSEWHERE.get(written)
+    near = meant or nearest(written, known)
+    return IN_BRACKETS.format(repr(f"--{near}")) if near in known else ""
 
 
 def _advice(parsed: argparse.Namespace, error: Exception) -> str:
@@ -264,9 +272,16 @@ def _let_go_of_closed_pipe() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="local-trainer",
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
         epilog=EXIT_CODES,
@@ -415,6 +430,10 @@ def _add_resume(subparsers: _Subparsers) -> None:
     )
     parser.set_defaults(command=commands.resume)
     parser.add_argument("path", type=place, help="the run's directory, or one of its checkpoints")
+    parser.add_argument(
+        "--run-dir", type=place, metavar="NEW",
+        help="begin another run with the checkpoint, which may be of a script, and write there",
+    )  # fmt: skip
     _add_code(parser)
     _add_settings(parser, seed="another seed for all randomness to come (default: as before)")
     _add_stops(parser)

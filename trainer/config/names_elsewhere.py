@@ -177,12 +177,12 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 OPTIONS_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "--total-timesteps": "--stop-env-steps",
-        "--total-steps": "--stop-env-steps",
-        "--n-envs": "--num-envs-per-env-runner",
-        "--num-envs": "--num-envs-per-env-runner",
-        "--env-id": "--env",
-        "--exp-name": "--run-dir",
+        "total-timesteps": "stop-env-steps",
+        "total-steps": "stop-env-steps",
+        "n-envs": "num-envs-per-env-runner",
+        "num-envs": "num-envs-per-env-runner",
+        "env-id": "env",
+        "exp-name": "run-dir",
     }
 )
 """The same of options of the command line."""

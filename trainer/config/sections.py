@@ -21,7 +21,7 @@ from trainer.config.settings import (
     space,
 )
 from trainer.learners import Learner
-from trainer.modules import MultiRLModuleSpec, RLModuleSpec, plain_names
+from trainer.modules import MultiRLModuleSpec, PolicySpec, RLModuleSpec, plain_names
 from trainer.old_names import OLD_NAMES
 from trainer.runtime.engine import ENGINES, Engine
 from trainer.types import DEFAULT_MODULE_ID
@@ -637,6 +637,14 @@ _MAPPING_FN = Check(
 )
 
 
+def _policies(given: Any) -> Any:
+    """Policies with a `PolicySpec` for each tuple of its four arguments, as RLlib had them."""
+    if not isinstance(given, dict):
+        return given
+    tuples = {id_: said for id_, said in given.items() if isinstance(said, tuple)}
+    return {**given, **{id_: PolicySpec(*said) for id_, said in tuples.items() if len(said) == 4}}
+
+
 class MultiAgentSection(ConfigValues, section="multi_agent"):
     """Say which modules act for which agents."""
 
@@ -645,6 +653,7 @@ class MultiAgentSection(ConfigValues, section="multi_agent"):
         _POLICIES,
         "modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By default "
         "there is one module, which serves all agents.",
+        normalize=_policies,
     )
     policy_mapping_fn = Setting[Any](
         None,

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from checkpoints import check_shape, like
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.conversion import with_rewards
-from trainer.errors import EnvContractError, EpisodeError, UnsupportedSpaceError
+from trainer.errors import ConfigError, EnvContractError, EpisodeError, UnsupportedSpaceError
 from trainer.spaces import (
     ACTION_MASK_KEY,
     ACTION_SPACES,
@@ -777,3 +777,15 @@ class _FloatDecoder:
             action = np.where(self._is_bounded, scaled, action)
         decoded: Array = np.minimum(np.maximum(action, self._low), self._high)
         return np.asarray(decoded).astype(self._low.dtype, copy=False)
+
+
+def check_shape_of_piece(piece: Any, observation: Any) -> None:
+    """Raises a ConfigError unless an observation has the shape of the space that a piece says."""
+    space = piece.observation_space
+    shape = getattr(space, "shape", None)
+    if shape is not None and np.shape(observation) != shape:
+        raise ConfigError(
+            f"{type(piece).__name__}.preprocess() returned the shape {np.shape(observation)}; "
+            f"expected {shape}, as of {space!s:.200}. Say the space of what it returns in "
+            "`recompute_output_observation_space`."
+        )

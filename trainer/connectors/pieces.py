@@ -23,6 +23,7 @@ from typing import Any, Final
 import gymnasium as gym
 
 from trainer.agent_ids import ALL_AGENTS
+from trainer.connectors.encoding import check_shape_of_piece
 from trainer.episodes import SingleAgentEpisode
 from trainer.episodes.episode_columns import ACTIONS, OBS
 from trainer.episodes.nested import copied
@@ -177,6 +178,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         """Writes what `preprocess` makes of the newest observation into the episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             changed = self.preprocess(episode.get_observations(-1), episode)
+            check_shape_of_piece(self, changed)
             replace_newest(episode, changed, self.observation_space)
         return batch
 

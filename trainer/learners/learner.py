@@ -44,6 +44,7 @@ from trainer.own_attributes import OwnAttributes
 from trainer.runtime.engine import beat
 from trainer.types import DEFAULT_MODULE_ID, Array, ModuleId, State
 from trainer_toolkit.checks import ANY_NUMBER, COUNT, anything, dict_of, fields
+from trainer_toolkit.nearest_names import nearest
 from trainer_toolkit.undo import Undo, undone_on_error
 
 # ---- settings
@@ -92,6 +93,8 @@ _ATTRIBUTES: Final = "attributes"
 _LOGGED: Final = "metrics"
 STEPS: Final = "num_env_steps_sampled_lifetime"
 """What events around updates call the env steps at which schedules are read."""
+_SIMILARITY_OF_MISSPELT: Final = 0.93
+"""`compute_loss_for_modul` is one; a helper `compute_loss` beside `compute_losses` is none."""
 _WAYS: Final = ("extra_state", "set_extra_state")
 
 
@@ -264,7 +267,9 @@ class Learner(Checkpointable):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_overrides(cls, {**OLD_NAMES.learner_overrides, **cls.never_called})
+        refuse_overrides(
+            cls, {**_misspelt_methods(cls), **OLD_NAMES.learner_overrides, **cls.never_called}
+        )
 
     def build(self) -> None:
         """For subclasses: called once, by the algorithm, when the learner is complete."""
@@ -446,6 +451,14 @@ class Learner(Checkpointable):
     def set_extra_state(self, state: State) -> None:
         """Takes back what `extra_state` gave."""
         del state
+
+
+def _misspelt_methods(cls: type[Learner]) -> dict[str, str]:
+    """New methods of a class that are called almost like one that it inherits: advice by name."""
+    known = [name for name in dir(cls.__base__) if not name.startswith("_")]
+    new = [name for name in vars(cls) if not name.startswith("_") and name not in known]
+    near = {name: nearest(name, known, similarity=_SIMILARITY_OF_MISSPELT) for name in new}
+    return {name: f"Did you mean `{meant}`?" for name, meant in near.items() if meant}
 
 
 def _mark_of(part: LearnerPart) -> Undo:

@@ -563,6 +563,19 @@ def _format(value: Any) -> str:
 # ---- result
 
 _MISSING: Final = object()
+_WITHOUT_EVALUATION: Final = {
+    "evaluated_at_iteration": "evaluate() returns the metrics without that key",
+    "training_iteration": "no evaluation came with it; `evaluation_interval` says when one does",
+}
+"""Why a dict has no evaluation in it, by what it has."""
+_MAX_LISTED: Final = 10
+
+
+def _listed(keys: Iterable[Any]) -> str:
+    """The first few keys, for errors."""
+    shown = [repr(key) for key in keys]
+    more = f" and {len(shown) - _MAX_LISTED} more" if len(shown) > _MAX_LISTED else ""
+    return f"{', '.join(shown[:_MAX_LISTED]) or 'nothing'}{more}"
 
 
 _LONGEST_REPR: Final = 400
@@ -620,6 +633,10 @@ class ResultDict(dict[str, Any]):
     def _message(self, key: object) -> str:
         if key in METRICS_ELSEWHERE:
             return f"This result has no {key!r}. Here it is {METRICS_ELSEWHERE[str(key)]!r}."
+        if str(key).partition("/")[0] == "evaluation" and not super().__contains__("evaluation"):
+            whose = sorted(_WITHOUT_EVALUATION.keys() & self.keys())
+            if whose:
+                return f"This result has no {key!r}: {_WITHOUT_EVALUATION[whose[0]]}."
         known = [*self.flat(), *self, *OLD_NAMES.result_keys]
         if isinstance(key, str) and "/" in key:  # what is before its last name is all too similar
             place, _, name = key.rpartition("/")
@@ -629,7 +646,9 @@ class ResultDict(dict[str, Any]):
                 meant = nearest(name, [*beside, *OLD_NAMES.result_keys])
                 if meant is not None:
                     return f"This result has no {key!r}. Did you mean {beside.get(meant, meant)!r}?"
-        return f"This result has no {key!r}.{did_you_mean(key, known)}"
+                return f"This result has no {key!r}. There is {_listed(beside.values())}."
+        hint = did_you_mean(key, known) or f" There is {_listed(self)}."
+        return f"This result has no {key!r}.{hint}"
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._find(key) is not _MISSING

@@ -11,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from checkpoints import Checkpointable, CheckpointMismatchError, PathLike
+from checkpoints import Checkpointable, CheckpointMismatchError, PathLike, read_manifest
 from checkpoints.component_paths import selected
-from checkpoints.components import checkpoint_and_root, read_constructor
+from checkpoints.components import CONSTRUCTORS, checkpoint_and_root, read_constructor
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS, VF_PREDS
 from trainer.errors import ConfigError, ModuleError, UnsupportedSpaceError
 from trainer.modules.spaces import (
@@ -180,6 +180,23 @@ def is_class_there(path: PathLike) -> bool:
     """Whether the class of the module that was saved at a path is known in this process."""
     name = read_constructor(*checkpoint_and_root(path, None))["class"]
     return any(full_name(cls) == name for cls in _concrete(RLModule))
+
+
+def _check_is_module(path: PathLike) -> None:
+    """Raises if a path leads to no component, and says where in its checkpoint modules are."""
+    checkpoint, root = checkpoint_and_root(path, None)
+    names = read_manifest(checkpoint).components
+    in_algorithm = [name for name in names if name.endswith("rl_module")]
+    modules = in_algorithm or [name for name in names if name != CONSTRUCTORS]
+    if root in names or not modules or not (root or in_algorithm) or is_class_there(path):
+        return
+    where = repr(root) if root else "the top"
+    raise CheckpointMismatchError(
+        f"There is no module at {where} of the checkpoint {checkpoint}; its modules are "
+        f"{modules}. Give the path of one: "
+        f"RLModule.from_checkpoint({str(checkpoint / modules[0])!r}); all of them: "
+        f"MultiRLModule.from_checkpoint({str(checkpoint)!r})[module_id]."
+    )
 
 
 def _check_arguments(record: Mapping[str, Any], path: object) -> None:
@@ -659,7 +676,7 @@ class RLModule(Checkpointable, ABC):
             CheckpointMismatchError: the path leads to no module, or to one of an unknown class.
             CheckpointError: see `restore_from_path`.
         """
-        path = present_module_path(path)
+        _check_is_module(path := present_module_path(path))
         record = read_constructor(*checkpoint_and_root(path, None))
         chosen: type[Any] = cls
         if inspect.isabstract(cls):

@@ -303,6 +303,14 @@ class TorchRLModule(RLModule):
         """What makes π of a forward pass of learning: `.from_logits(fwd_out["…_inputs"])`."""
         return TorchPolicies(self.action_distribution)
 
+    def get_inference_action_dist_cls(self) -> TorchPolicies:
+        """As `get_train_action_dist_cls`: acting draws from the same distribution."""
+        return self.get_train_action_dist_cls()
+
+    def get_exploration_action_dist_cls(self) -> TorchPolicies:
+        """As `get_train_action_dist_cls`: acting draws from the same distribution."""
+        return self.get_train_action_dist_cls()
+
     def target_output(self, batch: Mapping[str, Array], name: str) -> Array:
         """One output of the forward pass of learning, in evaluation mode and without gradients."""
         return self._torch_layers.evaluate(self.checked_rows(batch), batch, name)

@@ -733,14 +733,13 @@ def make_replay_buffer(config: Mapping[str, Any]) -> ReplayBuffer:
             del arguments[name]
             unknown.remove(name)
     if unknown:
-        hint = did_you_mean(unknown[0], known)
-        if unknown[0] in OLD_NAMES.refused_replay_arguments:
-            hint = f" {OLD_NAMES.refused_replay_arguments[unknown[0]]}"
-        raise ReplayError(
-            f"{buffer_class.__name__} has no argument {unknown[0]!r}."
-            f"{hint} It takes "
-            f"{', '.join(known)}."
-        )
+        refused = OLD_NAMES.refused_replay_arguments
+        told = [
+            f"{buffer_class.__name__} has no argument {name!r}."
+            + (f" {refused[name]}" if name in refused else did_you_mean(name, known))
+            for name in unknown
+        ]
+        raise ReplayError(f"{' '.join(told)} It takes {', '.join(known)}.")
     return buffer_class(**arguments)
 
 

@@ -172,6 +172,7 @@ def _fill_tables() -> None:
     tables.other_ways.update(homes.OTHER_WAYS)
     tables.not_here.update(homes.NOT_HERE)
     tables.members.update(homes.MEMBERS)
+    tables.options.update(homes.OPTIONS)
     tables.model_configs.append(modules.without_old_keys)
     tables.samples.append(SampledEpisodes)
     tables.module_paths.append(modules.present_path)

@@ -139,6 +139,8 @@ REFUSED_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "metrics_num_episodes_for_smoothing": "The setting of the same name in `.reporting()` "
         "holds for all metrics.",
         "prioritized_replay_eps": "It is always 1e-6.",
+        "replay_mode": 'Leave it out: modules learn from samples of their own ("independent").',
+        "_enable_replay_buffer_api": "Leave it out: there is no other.",
         "storage_unit": "Capacity always counts env steps.",
     }
 )
@@ -146,6 +148,8 @@ REFUSED_REPLAY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
 IDLE_REPLAY_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "prioritized_replay_eps": 1e-6,
+        "replay_mode": "independent",
+        "_enable_replay_buffer_api": True,
         "replay_sequence_length": 1,
         "storage_unit": "timesteps",
         "worker_side_prioritization": False,

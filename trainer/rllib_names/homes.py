@@ -258,7 +258,20 @@ HOMES: Final = (
     ("ray.rllib.utils.checkpoints", _TOP, "Checkpointable"),
     ("ray.rllib.utils.error", _TOP, "EnvError UnsupportedSpaceException=UnsupportedSpaceError"),
     (
-        "ray.rllib.utils.exploration",
+        "ray.rllib.utils.exploration "
+        "ray.rllib.utils.exploration.curiosity "
+        "ray.rllib.utils.exploration.epsilon_greedy "
+        "ray.rllib.utils.exploration.exploration "
+        "ray.rllib.utils.exploration.gaussian_noise "
+        "ray.rllib.utils.exploration.ornstein_uhlenbeck_noise "
+        "ray.rllib.utils.exploration.parameter_noise "
+        "ray.rllib.utils.exploration.per_worker_epsilon_greedy "
+        "ray.rllib.utils.exploration.per_worker_gaussian_noise "
+        "ray.rllib.utils.exploration.per_worker_ornstein_uhlenbeck_noise "
+        "ray.rllib.utils.exploration.random "
+        "ray.rllib.utils.exploration.random_encoder "
+        "ray.rllib.utils.exploration.soft_q "
+        "ray.rllib.utils.exploration.stochastic_sampling",
         _TOP,
         "Exploration EpsilonGreedy GaussianNoise OrnsteinUhlenbeckNoise "
         "ParameterNoise PerWorkerEpsilonGreedy PerWorkerGaussianNoise "
@@ -338,6 +351,14 @@ _LEARNERS: Final = (
     "derive your learner from `TorchLearner` or `PPOTorchLearner` (docs/own-learner.md); "
     "`algo.learner_group` is here, its class is not"
 )
+_NO_EXAMPLE: Final = (
+    "this file of RLlib's examples is not found; copy it beside the script and import it from "
+    "there, or install Ray beside this library, which then takes the file"
+)
+_POLICY_OF_CHECKPOINT: Final = (
+    "`TrainedPolicy.from_checkpoint(path)` acts as the policies of a checkpoint do "
+    "(docs/deploying.md)"
+)
 _ONE_MACHINE: Final = "there is no cluster here"
 _FROM_OUTSIDE: Final = "envs that connect from outside are not offered"
 
@@ -346,6 +367,14 @@ OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
         "ray.rllib.core.learner": _LEARNERS,
         "ray.rllib.algorithms.dqn.torch.dqn_torch_learner": "DQN has no learner in Torch: derive "
         "from `DQNLearner` (docs/own-loss.md)",
+        "ray.rllib.examples": _NO_EXAMPLE,
+        "ray.rllib.examples.envs.classes.multi_agent": "`from trainer import make_multi_agent`; "
+        '`MultiAgentCartPole` is `make_multi_agent("CartPole-v1")`; copy its other envs beside '
+        "the script",
+        "ray.rllib.examples.rl_modules.classes.random_rlm": "`from trainer import RandomRLModule`",
+        "ray.rllib.policy.Policy.from_checkpoint": _POLICY_OF_CHECKPOINT,
+        "ray.rllib.policy.policy.Policy.from_checkpoint": _POLICY_OF_CHECKPOINT,
+        "ray.rllib.utils.schedules": "the setting takes pairs: `[[0, 1e-3], [100_000, 1e-4]]`",
         "ray.rllib.connectors.learner": "write a piece of your own: `learner_connector` "
         "(docs/connectors.md)",
         "ray.rllib.env.vector_env": "give a `gymnasium.vector.VectorEnv` (docs/envs.md)",
@@ -414,3 +443,21 @@ MEMBERS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Members of RLlib's objects that are not here, and what to write instead."""
+
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "run": "algo",
+        "stop-timesteps": "stop-env-steps",
+        "timesteps": "stop-env-steps",
+        "steps": "stop-env-steps",
+        "stop-iters": "stop-iterations",
+        "stop-reward": "stop-return",
+        "num-workers": "num-env-runners",
+        "num-envs-per-worker": "num-envs-per-env-runner",
+        "checkpoint-freq": "checkpoint-every",
+        "local-dir": "run-dir",
+        "experiment-name": "run-dir",
+    }
+)
+"""Options of RLlib's commands and example scripts, with those of `local-trainer`."""

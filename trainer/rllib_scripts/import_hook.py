@@ -24,7 +24,6 @@ from typing import Any
 from trainer.name_resolution import PROGRAM, imported, imported_module
 from trainer.old_names import ANSWERS_RAY
 from trainer.rllib_scripts.names_of_ray import (
-    NO_EXAMPLE,
     RAY,
     Home,
     home,
@@ -42,7 +41,7 @@ class NotHereError(ImportError):
 def told(what: str, found: Home) -> str:
     """An error of the hook, as text."""
     return (
-        f"`{what}` is not here: {found.advice}. All that a script needs is told by "
+        f"`{what}` is not here: {found.sentence} All that a script needs is told by "
         "`local-trainer rllib-check SCRIPT.py`."
     )
 
@@ -94,15 +93,13 @@ class RayFinder(MetaPathFinder, Loader):
         del path, target
         if fullname.partition(".")[0] != RAY:
             return None
-        if not is_example(fullname):
-            found = home_of_module(fullname)
-            if not found.is_here:
-                raise NotHereError(told(fullname, found), name=fullname)
-            return ModuleSpec(fullname, self, is_package=True)
-        spec = find_example(fullname)
-        if spec is None:
-            raise NotHereError(told(fullname, Home(advice=NO_EXAMPLE)), name=fullname)
-        return spec
+        spec = find_example(fullname) if is_example(fullname) else None
+        if spec is not None:
+            return spec
+        found = home_of_module(fullname)
+        if not found.is_here:
+            raise NotHereError(told(fullname, found), name=fullname)
+        return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """An answering module."""

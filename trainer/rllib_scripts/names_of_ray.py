@@ -19,11 +19,6 @@ from trainer_toolkit.nearest_names import did_you_mean
 RAY: Final = "ray"
 EXAMPLES: Final = "ray.rllib.examples"
 """Files of RLlib that are its users' own: taken from an installed Ray, and run as they are."""
-NO_EXAMPLE: Final = (
-    "this file of RLlib's examples is not found; copy it beside the script and import it from "
-    "there, or install Ray beside this library, which then takes the file"
-)
-"""What is said of an example where there is none."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,11 @@ class Home:
     def is_here(self) -> bool:
         """Whether the hook answers it."""
         return bool(self.place) or self.is_module
+
+    @property
+    def sentence(self) -> str:
+        """The advice with what ends a sentence."""
+        return self.advice if self.advice.endswith("?") else f"{self.advice}."
 
 
 @functools.cache
@@ -85,6 +85,8 @@ def home_of_module(module: str) -> Home:
 def home(module: str, name: str) -> Home:
     """What becomes of a name that a module of Ray holds."""
     places = modules().get(module, {})
+    if places and name == "*":
+        return Home(is_module=True)
     if name in places:
         return Home(places[name])
     if "?" in places:
@@ -125,5 +127,5 @@ def _home_of_other(dotted: str) -> Home:
             return Home(advice=OLD_NAMES.not_here[inside])
     module, _, name = dotted.rpartition(".")
     known = [key for key in modules().get(module, {}) if key[0] not in "*?"]
-    hint = did_you_mean(name, known).strip().rstrip(".")
+    hint = did_you_mean(name, known).strip()
     return Home(advice=f"nothing here has this name{f'. {hint}' if hint else ''}")

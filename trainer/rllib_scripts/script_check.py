@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import inspect
 import itertools
 import sys
 from collections.abc import Collection, Iterator
@@ -21,12 +22,11 @@ from callbacks.events import EVENTS, unknown_event_text
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, unused_problems, value_problems
 from trainer.config.validation import module_problems
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
 from trainer.name_resolution import PROGRAM, imported
 from trainer.old_names import OLD_NAMES
 from trainer.rllib_scripts.import_hook import find_example
 from trainer.rllib_scripts.names_of_ray import (
-    NO_EXAMPLE,
     RAY,
     Home,
     home,
@@ -34,6 +34,7 @@ from trainer.rllib_scripts.names_of_ray import (
     is_example,
 )
 from trainer.rllib_scripts.script_reading import (
+    CONFIGS_OF_TUNE,
     OwnClass,
     Script,
     SectionCall,
@@ -180,9 +181,7 @@ class _Files:
         inner = f"{use.module}.{use.name}"
         specs = [spec for spec in map(find_example, [*names, inner]) if spec is not None]
         if find_example(use.module) is None:
-            self.findings.setdefault(script.path, []).append(
-                ScriptFinding(str(script.path), use.line, inner, Fate.CHANGE, f"{NO_EXAMPLE}.")
-            )
+            self.findings.setdefault(script.path, []).append(_of_use(str(script.path), use))
         for spec in specs:
             if spec.origin is not None:
                 yield Path(spec.origin)
@@ -281,7 +280,7 @@ def _fate_of(found: Home, use: Use) -> Fate:
 
 def _told(found: Home) -> str:
     if not found.is_here:
-        return f"{found.advice}."
+        return found.sentence
     module, _, name = found.place.partition(":")
     return f"`from {module} import {name}`." if name else "a module."
 
@@ -300,6 +299,9 @@ def _sections() -> frozenset[str]:
 
 def _of_call(call: SectionCall) -> Iterator[tuple[str, str, Fate]]:
     """What is wrong with a call of a config's method: what, why, and how bad it is."""
+    if call.name in CONFIGS_OF_TUNE:
+        yield from _of_tune_config(call)
+        return
     if call.name in OLD_NAMES.refused_sections:
         advice = OLD_NAMES.refused_sections[call.name]
         yield f"{call.name}()", advice, _fate_of_setting(advice)
@@ -312,6 +314,19 @@ def _of_call(call: SectionCall) -> Iterator[tuple[str, str, Fate]]:
         what = f"{call.name}({name}=…)" if call.name else f'"{name}": …'
         for told in _problems(config_class, call.name, name, value):
             yield what, told, _fate_of_setting(told)
+
+
+def _of_tune_config(call: SectionCall) -> Iterator[tuple[str, str, Fate]]:
+    """What the arguments of `RunConfig(…)` and its like are refused for, one by one."""
+    made = imported(f"trainer.tune:{call.name}", source=PROGRAM, place=call.config)
+    for name in call.unknown:
+        if name not in inspect.signature(made).parameters:
+            yield f"{call.name}({name}=…)", "there is no such argument.", Fate.CHANGE
+    for name, value in call.given.items():
+        try:
+            made(**{name: value})
+        except (TypeError, TrainerError) as error:
+            yield f"{call.name}({name}=…)", str(error), Fate.CHANGE
 
 
 def _config_class(dotted: str) -> type[AlgorithmConfig] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trainer.old_names import OLD_NAMES
 from trainer.rllib_scripts.example_scripts import add_rllib_example_script_args
 from trainer.rllib_scripts.names_of_ray import RAY, home_of_module
 
@@ -39,7 +40,7 @@ class SectionCall:
     Attributes:
         line: where it stands.
         config: the config's class, a full name in Ray.
-        name: of the method; empty: a dict config was given.
+        name: of the method, or one of `CONFIGS_OF_TUNE`; empty: a dict config was given.
         given: its arguments by name: values where they are known without running anything.
         unknown: names of those that are not.
     """
@@ -49,6 +50,10 @@ class SectionCall:
     name: str
     given: Mapping[str, Any]
     unknown: tuple[str, ...]
+
+
+CONFIGS_OF_TUNE: Final = frozenset({"RunConfig", "CheckpointConfig", "TuneConfig"})
+"""Classes of Ray Tune whose arguments are read."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +246,10 @@ _CAUGHT: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseExcept
 _CONFIG_OF_ALL: Final = "ray.rllib.algorithms.algorithm_config.AlgorithmConfig"
 _GIVES_CONFIG: Final = "get_default_config"
 _LEARNER_GROUP: Final = "learner_group"
-_ALGORITHMS: Final = ("PPO", "PG", "DQN", "SAC", "TD3", "DDPG")
+_ALGORITHMS: Final = (
+    *("PPO", "APPO", "IMPALA", "PG", "DQN", "SAC", "TD3", "DDPG"),
+    *("BC", "MARWIL", "CQL"),
+)
 _OLD_ENDING: Final = "Trainer"
 """Of the names of algorithms in RLlib before 2.0."""
 _TAKE_DICTS: Final = ("run", "Tuner", "run_experiments")
@@ -357,6 +365,8 @@ class _Reader(ast.NodeVisitor):
             module = f"{module}.{rest.pop(0)}"
         if rest and not self._is_imported(dotted):
             self._note_use(line, module, rest[0])
+        elif dotted in OLD_NAMES.other_ways:  # a member of a class that is here
+            self._note_use(line, *dotted.rsplit(".", 1))
 
     def _is_imported(self, dotted: str) -> bool:
         """Whether it is a member of a name that was imported, which was noted there."""
@@ -380,6 +390,9 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
         self._note_dict_config(node)
+        called = self._dotted(node.func)
+        if called.rpartition(".")[2] in CONFIGS_OF_TUNE:
+            self._note_call(node, called, called.rpartition(".")[2], node.lineno)
         if not isinstance(node.func, ast.Attribute):
             return
         if node.func.attr.startswith("foreach_"):
@@ -395,9 +408,12 @@ class _Reader(ast.NodeVisitor):
         ]
         config = self._config_of(node.func.value)
         if config:
-            known, unknown = self._given([(each.arg, each.value) for each in node.keywords])
             line = node.func.end_lineno or node.lineno
-            self.script.calls.append(SectionCall(line, config, node.func.attr, known, unknown))
+            self._note_call(node, config, node.func.attr, line)
+
+    def _note_call(self, node: ast.Call, config: str, name: str, line: int) -> None:
+        known, unknown = self._given([(each.arg, each.value) for each in node.keywords])
+        self.script.calls.append(SectionCall(line, config, name, known, unknown))
 
     def _note_dict_config(self, node: ast.Call) -> None:
         """Settings in `tune.run("PPO", config={…})`, `Tuner("PPO", param_space=…)`, `PPO(…)`."""
