@@ -1035,7 +1035,7 @@ MUTANTS = [
         ("                    pending.record.sent = None", "                    pass"),
         ("                    pending.record.had_runner = False", "                    pass"),
         ("            if not are_dropped:\n", "            if True:\n"),
-        ("            self._replaced.difference_update(recreated)\n", ""),
+        ("        self._recreated = set()\n        if recreated", "        if recreated"),
         (
             "            pending = pending.for_nobody()\n            self._in_flight[pending.index] = pending\n",
             "            return\n",

@@ -130,7 +130,11 @@ class Runners:
                 for index, ask in asks.items()
                 if not by_index[index].is_given_up
             ]
-            self.wait()
+            try:
+                self.wait()
+            except BaseException:
+                self._keep_replaced(pendings)
+                raise
             return pendings
 
     def alone(self) -> AbstractContextManager[None]:
@@ -401,9 +405,7 @@ class Runners:
         with signals_deferred():
             in_flight, ended = self._in_flight, self._ended
             self._in_flight, self._ended = {}, []
-            for pending in (*in_flight.values(), *ended):
-                if pending.is_replaced and pending.is_wanted:
-                    self._replaced.add(pending.index)
+            self._keep_replaced((*in_flight.values(), *ended))
             self._pool.kill_busy()
             for index, pending in in_flight.items():
                 pending.is_over = True
@@ -414,6 +416,10 @@ class Runners:
                     pending.record.sent = None  # it may not have arrived, or not as a whole
                 if not pending.is_wanted:
                     pending.record.had_runner = False  # who comes next replaces none that failed
+
+    def _keep_replaced(self, pendings: Collection[Pending]) -> None:
+        """Lets the next event tell of runners that were made again for calls that nobody notes."""
+        self._replaced |= {one.index for one in pendings if one.is_replaced and one.is_wanted}
 
     # ---- what came out
 
