@@ -194,6 +194,9 @@ SHOWN = {
     ),
     "trainer/runner_group/runners.py": Shown("unit/test_runners integration/test_scripted_engine"),
     "trainer/runner_group/sampling.py": Shown("unit/test_runners"),
+    "trainer/algorithms/appo/appo.py": Shown("integration/test_appo"),
+    "trainer/algorithms/appo/vtrace.py": Shown("unit/test_vtrace"),
+    "trainer/algorithms/sample_ahead.py": Shown("integration/test_appo"),
     "trainer/runner_group/user_calls.py": Shown("unit/test_runners integration/test_group_methods"),
     "trainer/runner_group/plays.py": Shown(
         "unit/test_runners integration/test_evaluation_modes integration/test_evaluation"
@@ -1040,6 +1043,27 @@ MUTANTS = [
             "            pending = pending.for_nobody()\n            self._in_flight[pending.index] = pending\n",
             "            return\n",
         ),
+    ),
+    *_of(
+        "trainer/algorithms/appo/appo.py",
+        ("            vf_preds=None,\n", ""),
+        ("            **self.batching.state_rows(columns),\n", ""),
+        ("            action_dist_inputs=inputs,\n", ""),
+        (
+            "            rows[ADVANTAGES] = (rows[ADVANTAGES] * weights)",
+            "            rows[ADVANTAGES] = (rows[ADVANTAGES])",
+        ),
+    ),
+    *_of(
+        "trainer/algorithms/appo/vtrace.py",
+        ("    traces[ends] = 0.0\n", ""),
+        ("    following[ends] = 0.0\n", ""),
+        ("np.minimum(settings.clip_rho, ratios) * errors", "ratios * errors"),
+        ("np.minimum(1.0, ratios)", "ratios"),
+    ),
+    *_of(
+        "trainer/algorithms/sample_ahead.py",
+        ("policies[-self.num_samples :]", "policies[: self.num_samples]"),
     ),
     *_of(
         "trainer/runner_group/sampling.py",

@@ -1,6 +1,7 @@
 """APPO and IMPALA: PPO's update from samples that are some updates old."""
 
 import contextlib
+import dataclasses
 import functools
 import os
 import signal
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from callbacks import RLlibCallback
+from checkpoints import encode
 from tests.small_runs import known, small_ppo, trained
 from trainer import Algorithm, APPOConfig, ConfigError, IMPALAConfig, PPOConfig
-from trainer.algorithms.appo.appo import BEHAVIOUR_LOGP
+from trainer.algorithms.appo.appo import BEHAVIOUR_LOGP, APPOLearner
 from trainer.episodes.episode_columns import ACTION_LOGP, ADVANTAGES, VF_PREDS
 
 COMMON = {"lr": 1e-2, "num_epochs": 2, "minibatch_size": 40, "lambda_": 0.9}
@@ -85,6 +87,75 @@ def test_impala_makes_one_gradient_step_per_sample():
     with pytest.raises(ConfigError, match=r"num_epochs=2.*one gradient step") as error:
         config.validate()
     assert "minibatch_size=50" in str(error.value)
+
+
+MODELS = {
+    "plain": {"fcnet_hiddens": [8]},
+    "memory": {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 7},
+}
+
+
+class KeepsColumns(APPOLearner):
+    """Keeps what it learnt from last, as the policy before the update sees it."""
+
+    def estimate(self, chunks, columns):
+        self.kept = (chunks, columns)
+        return super().estimate(chunks, columns)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("lag", [0, 3])
+def test_values_and_probabilities_are_of_the_policy_before_the_update(model, lag):
+    config = made(sample_ahead=lag, model_config=MODELS[model])
+    with config.training(learner_class=KeepsColumns).build_algo() as algo:
+        for _ in range(3):
+            algo.train()
+        before = algo.learner.module.get_state()
+        algo.train()
+        chunks, columns = algo.learner.kept
+        old, logp = columns.extras[BEHAVIOUR_LOGP], columns.action_logp
+        assert np.allclose(old, logp, atol=1e-5) == (lag == 0)
+        algo.learner.module.set_state(before)
+        expected = algo.learner.batching.values(
+            algo.learner.module, dataclasses.replace(columns, vf_preds=None)
+        )
+        np.testing.assert_allclose(chunks.values, expected[: len(old)], rtol=1e-4, atol=1e-6)
+        given_while_acting = dataclasses.replace(columns, vf_preds=np.zeros_like(logp))
+        assert algo.learner._of_policy_of_now(given_while_acting).vf_preds is None
+
+
+def test_the_divergence_is_from_the_policy_before_the_update():
+    settings = {"num_epochs": 1, "minibatch_size": None, "use_kl_loss": True}
+    _, metrics = weights_after(made(sample_ahead=3, **settings), 5)
+    assert metrics["mean_kl_loss"] == pytest.approx(0.0, abs=1e-9)
+    _, of_old = weights_after(made(sample_ahead=3, vtrace=False, **settings), 5)
+    assert of_old["mean_kl_loss"] > 1e-6  # control: from the policy that acted
+
+
+def test_a_state_of_a_larger_lag_gives_the_newest_policies():
+    with made(sample_ahead=3).build_algo() as source, made(sample_ahead=1).build_algo() as algo:
+        for _ in range(4):
+            source.train()
+        state = source.get_state()
+        algo.set_state(state)
+        (newest,) = algo.get_state()["sample_ahead"]["acting"]
+        assert encode(newest) == encode(state["sample_ahead"]["acting"][-1])
+        assert encode(newest) != encode(state["sample_ahead"]["acting"][0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"use_kl_loss": True}, "use_kl_loss=True"),
+        ({"vtrace": False}, "vtrace=False"),
+        ({"minibatch_size": 100}, "minibatch_size=100"),
+    ],
+)
+def test_what_is_not_impala_is_refused_by_name(settings, why):
+    config = IMPALAConfig().environment("CartPole-v1")
+    config.copy(copy_frozen=False).training(minibatch_size=500).validate()
+    with pytest.raises(ConfigError, match=why):
+        config.training(**settings).validate()
 
 
 @pytest.mark.parametrize(

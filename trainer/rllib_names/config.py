@@ -377,6 +377,9 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "minibatch_buffer_size": UnusedSetting(1, _LAG),
         "replay_proportion": UnusedSetting(0.0, _LAG),
         "replay_buffer_num_slots": UnusedSetting(100, _LAG),
+        "opt_type": UnusedSetting("adam", "Adam with `lr` and `grad_clip` is used."),
+        "momentum": UnusedSetting(0.0, "Adam with `lr` and `grad_clip` is used."),
+        "decay": UnusedSetting(0.99, "Adam with `lr` and `grad_clip` is used."),
         "target_worker_clipping": UnusedSetting(
             2.0, "V-trace bounds the ratios: `vtrace_clip_rho_threshold`."
         ),

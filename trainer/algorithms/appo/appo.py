@@ -190,13 +190,25 @@ class APPOConfig(APPOTrainingSection, PPOConfig):
 
 def every_row_counts_once(config: IMPALAConfig) -> Iterator[Problem]:
     """IMPALA makes one gradient step from a sample: nothing keeps a second one near the policy."""
-    for name, fine in (("num_epochs", 1), ("minibatch_size", None)):
-        value = config.read_value(name)
-        if value != fine:
+    size, batch = config.minibatch_size, config.total_train_batch_size
+    several = {"num_epochs": config.num_epochs > 1, "minibatch_size": size and size < batch}
+    for name in (name for name, is_so in several.items() if is_so):
+        yield Problem(
+            assignment(name, config.read_value(name)),
+            "IMPALA makes one gradient step from each sample.",
+            "Leave it out, or use APPO, which bounds several by clipping.",
+            (name,),
+        )
+
+
+def nothing_bounds_the_step(config: IMPALAConfig) -> Iterator[Problem]:
+    """What keeps later steps near the policy has no meaning for the first one."""
+    for name, is_asked_for in (("use_kl_loss", config.use_kl_loss), ("vtrace", not config.vtrace)):
+        if is_asked_for:
             yield Problem(
-                assignment(name, value),
-                "IMPALA makes one gradient step from each sample, and does not clip.",
-                "Leave it out, or use APPO, which does.",
+                assignment(name, config.read_value(name)),
+                "IMPALA is the policy gradient with V-trace, from the policy before the update.",
+                "Leave it out, or use APPO.",
                 (name,),
             )
 
@@ -204,7 +216,7 @@ def every_row_counts_once(config: IMPALAConfig) -> Iterator[Problem]:
 class IMPALAConfig(APPOConfig):
     """The settings of IMPALA (Espeholt et al. 2018): APPO with one gradient step per sample.
 
-    The policy that learns is the one that advantages were corrected for, so nothing is clipped.
+    The policy that learns is the one that advantages were corrected for: its ratio is 1.
 
     Example:
         `IMPALAConfig().environment("CartPole-v1").training(lr=1e-3).build_algo()`
@@ -217,6 +229,7 @@ class IMPALAConfig(APPOConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         *APPOConfig.rules,
         Rule(("num_epochs", "minibatch_size"), every_row_counts_once),
+        Rule(("use_kl_loss", "vtrace"), nothing_bounds_the_step),
     )
 
 

@@ -172,7 +172,8 @@ def samples_are_of_the_policy(config: PGConfig) -> Iterator[Problem]:
         yield Problem(
             assignment("sample_ahead", config.sample_ahead),
             "samples ahead lack an update, and PG does not correct for that.",
-            "Leave it out, or use PPO, whose ratio is to the policy that acted.",
+            "Leave it out, or use APPO, which corrects for it, or PPO, whose ratio is to the "
+            "policy that acted.",
             ("sample_ahead",),
         )
 
