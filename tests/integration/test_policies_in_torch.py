@@ -321,7 +321,7 @@ def test_the_file_for_onnx_acts_as_the_live_policy(name, tmp_path):
     assert_same(wanted, acted(*by_onnx(file), steps))
 
 
-@pytest.mark.parametrize("name", [pytest.param("MLP", marks=pytest.mark.slow), "LSTM in Torch"])
+@pytest.mark.parametrize("name", ["MLP", pytest.param("LSTM in Torch", marks=pytest.mark.slow)])
 def test_the_file_for_torch_acts_without_this_package(name, tmp_path):
     with built_algorithm(name) as algo:
         policy, steps, wanted = saved_policy(algo, name, tmp_path, 50)

@@ -188,7 +188,11 @@ def test_what_is_played_is_what_was_drawn():
 
 
 @pytest.mark.parametrize(
-    "cls", [pytest.param(OneAfterAnother, marks=pytest.mark.slow), WithoutActionsInLearning]
+    "cls",
+    [
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in (OneAfterAnother, WithoutActionsInLearning)
+    ],
 )
 def test_it_learns(cls):
     made = config(module_class=cls, train_batch_size=500, minibatch_size=100, num_epochs=6)

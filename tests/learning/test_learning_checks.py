@@ -97,7 +97,11 @@ def results_of(config, num_iterations):
         return [algo.train() for _ in range(num_iterations)]
 
 
-LONG = ("learning starts too late", "PPO in a corridor that it soon knows")
+LONG = (
+    "learning starts too late",
+    "PPO in a corridor that it soon knows",
+    "PPO with numbers for actions",
+)
 
 
 def with_long_ones_slow(names):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.learning
     ("config_class", "env", "wanted_return"),
     [
         (PPOConfig, "CartPole-v1", 475.0),
-        (PPOConfig, "Pendulum-v1", -400.0),
+        pytest.param(PPOConfig, "Pendulum-v1", -400.0, marks=pytest.mark.slow),
         pytest.param(PPOConfig, "Acrobot-v1", -100.0, marks=pytest.mark.slow),
     ],
 )

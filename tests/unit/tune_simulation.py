@@ -114,7 +114,8 @@ class Simulation:
         self.outcome = Outcome()
         self.controller = Controller(make())
         self.num_kills = 0
-        self.max_events = 20_000
+        # Kills after three of ten events, with five lanes that run ahead: 31,000 were needed.
+        self.max_events = 200_000
 
     def run(self):
         """Until the experiment is over."""
