@@ -337,3 +337,18 @@ def test_what_is_not_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
     with pytest.raises(ImportError, match=r"local-trainer\[minari\]"):
         Recordings(["minari:D4RL/x-v0"], FORM)
+
+
+def test_a_small_parquet_file_that_would_take_gigabytes_is_refused_unread(tmp_path):
+    """Equal values next to each other are written once."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, count = tmp_path / "x.parquet", 2**20
+    zeros = arrow.array(np.zeros(count))
+    table = arrow.table(dict.fromkeys(("eps_id", "obs", "actions", "rewards"), zeros))
+    writer = parquet.ParquetWriter(path, table.schema)
+    for _ in range(70):
+        writer.write_table(table)
+    writer.close()
+    assert path.stat().st_size < 2**21
+    with pytest.raises(EpisodeError, match=r"would take 2\.2 GiB of memory"):
+        Recordings([path], FORM)
