@@ -101,6 +101,9 @@ LONG = (
     "learning starts too late",
     "PPO in a corridor that it soon knows",
     "PPO with numbers for actions",
+    "DQN",
+    "values that chase themselves",
+    "no clip and many epochs",
 )
 
 

@@ -260,6 +260,7 @@ def test_what_one_row_was_does_not_stay_in_rows_that_do_not_act():
 
 
 @there
+@pytest.mark.slow
 def test_threads_of_the_user_that_learn_at_once_do_not_disturb_each_other(one_by_one):
     found = [[], []]
 
