@@ -757,7 +757,7 @@ MUTANTS = [
     ),
     *_of(
         "trainer/connectors/advantages.py",
-        ("next_values[ends] = chunks.bootstrap_values", "next_values[ends] = 0.0"),
+        ("next_values[self.ends] = self.bootstrap_values", "next_values[self.ends] = 0.0"),
         ("discounts[ends] = 0.0", "pass"),
         ("max(SMALLEST_STD, float(advantages.std()))", "SMALLEST_STD"),
     ),
@@ -1056,7 +1056,6 @@ MUTANTS = [
     ),
     *_of(
         "trainer/algorithms/appo/vtrace.py",
-        ("    traces[ends] = 0.0\n", ""),
         ("    following[ends] = 0.0\n", ""),
         ("np.minimum(settings.clip_rho, ratios) * errors", "ratios * errors"),
         ("np.minimum(1.0, ratios)", "ratios"),

@@ -10,7 +10,13 @@ from trainer.learners.columns import (
     minibatches,
     num_minibatches,
 )
-from trainer.learners.learner import NOT_IN_TORCH, EpisodeLearner, Learner, LearnerSettings
+from trainer.learners.learner import (
+    GRADIENT_NORM,
+    NOT_IN_TORCH,
+    EpisodeLearner,
+    Learner,
+    LearnerSettings,
+)
 from trainer.learners.learner_group import LearnerGroup, chunks_by_module
 from trainer.learners.replay_learner import (
     CriticLoss,

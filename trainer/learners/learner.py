@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +25,7 @@ from trainer.connectors import (
     made_learner_pipeline,
 )
 from trainer.episodes import nested
+from trainer.episodes.episode_columns import OBS
 from trainer.episodes.single_agent_episode import SingleAgentEpisode
 from trainer.errors import ModuleError
 from trainer.learners.batching import Batching, batching_for
@@ -53,6 +55,7 @@ from trainer_toolkit.undo import Undo, undone_on_error
 
 
 _Settings = TypeVar("_Settings", bound="LearnerSettings")
+_StepT = TypeVar("_StepT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,8 @@ OWN: Final = "learner"
 
 _ATTRIBUTES: Final = "attributes"
 _LOGGED: Final = "metrics"
+GRADIENT_NORM: Final = "gradients_default_optimizer_global_norm"
+"""What results call the norm of the gradients before clipping."""
 STEPS: Final = "num_env_steps_sampled_lifetime"
 """What events around updates call the env steps at which schedules are read."""
 _SIMILARITY_OF_MISSPELT: Final = 0.93
@@ -571,6 +576,41 @@ class EpisodeLearner(Learner, ABC):
         Returns:
             Metrics by their key under `learners/{module_id}`.
         """
+
+    def learn_in_minibatches(
+        self,
+        rows: Mapping[str, Any],
+        lengths: Array,
+        step: Callable[[dict[str, Any]], _StepT],
+        *,
+        rng: np.random.Generator,
+    ) -> tuple[list[_StepT], int]:
+        """Makes a step from each minibatch, in `num_epochs` passes over the rows.
+
+        Args:
+            rows: the columns of the loss, [B, ...] each.
+            lengths: steps of each chunk, int64 [C].
+            step: makes a gradient step from a minibatch, which is valid until it returns.
+            rng: draws the orders, with `shuffle_batch_per_epoch`.
+
+        Returns:
+            What the steps of the last pass gave, and how many rows all steps were made from.
+        """
+        settings, num_rows = self.settings, len(rows[OBS])
+        size = settings.minibatch_size or num_rows
+        last_pass = self.batching.num_minibatches(lengths, num_rows, minibatch_size=size)
+        made: deque[_StepT] = deque(maxlen=last_pass)
+        num_rows_trained = 0
+        for minibatch in self.batching.minibatches(
+            rows,
+            lengths,
+            minibatch_size=size,
+            num_epochs=settings.num_epochs,
+            rng=rng if settings.shuffle_batch_per_epoch else None,
+        ):
+            made.append(step(minibatch))
+            num_rows_trained += len(minibatch[OBS])
+        return [*made], num_rows_trained
 
     def update(
         self,

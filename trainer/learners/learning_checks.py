@@ -18,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from callbacks.ready_made.metric_values import as_number, number_at, numbers_in, value_at
+from trainer.learners.learner import GRADIENT_NORM
 
 SECTION: Final = "learning_signs"
 """The key of results: figures by module and sign."""
@@ -216,7 +217,7 @@ def _clipped(now: Situation) -> float | None:
 
 
 def _gradients(now: Situation) -> float | None:
-    limit, norm = now.setting("grad_clip"), now.metric("gradients_default_optimizer_global_norm")
+    limit, norm = now.setting("grad_clip"), now.metric(GRADIENT_NORM)
     is_of_norm = limit and now.setting("grad_clip_by") == "global_norm"
     return _when(norm / limit, norm > 1000.0 * limit) if is_of_norm else None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NoReturn
@@ -20,7 +20,7 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.errors import ConfigError, ModuleError
 from trainer.learners.columns import Columns, TrainBatchEvent
-from trainer.learners.learner import EpisodeLearner
+from trainer.learners.learner import GRADIENT_NORM, EpisodeLearner
 from trainer.learners.torch_optimizers import TorchOptimizer
 from trainer.modules import PPOTorchRLModule, RLModule, TorchRLModule
 from trainer.modules.torch_distributions import TorchPolicies
@@ -28,9 +28,6 @@ from trainer.nn import ScheduleSetting
 from trainer.types import Array, ModuleId
 
 _LOGGER: Final = logging.getLogger(__name__)
-
-GRADIENT_NORM: Final = "gradients_default_optimizer_global_norm"
-"""What results call the norm of the gradients before clipping."""
 
 
 class _Columns(dict[str, Any]):
@@ -189,7 +186,6 @@ class TorchLearner(EpisodeLearner):
         self, columns: Columns, *, rng: Generator, num_env_steps: int, event: TrainBatchEvent
     ) -> dict[str, Any]:
         """One update; see `EpisodeLearner.learn`."""
-        settings = self.settings
         self._num_env_steps = num_env_steps
         rows = event.fire(
             {
@@ -203,20 +199,10 @@ class TorchLearner(EpisodeLearner):
                 TERMINATEDS: columns.terminateds,
             }
         )
-        num_rows, num_trained = len(rows[OBS]), 0
-        size = settings.minibatch_size or num_rows
         lr = self._lr.value_at(num_env_steps)
-        last_epoch = self.batching.num_minibatches(columns.lengths, num_rows, minibatch_size=size)
-        record: deque[tuple[Mapping[str, float], float]] = deque(maxlen=last_epoch)
-        for minibatch in self.batching.minibatches(
-            rows,
-            columns.lengths,
-            minibatch_size=size,
-            num_epochs=settings.num_epochs,
-            rng=rng if settings.shuffle_batch_per_epoch else None,
-        ):
-            record.append(self.gradient_step(minibatch, lr=lr))
-            num_trained += len(minibatch[OBS])
+        record, num_trained = self.learn_in_minibatches(
+            rows, columns.lengths, functools.partial(self.gradient_step, lr=lr), rng=rng
+        )
         metrics = self._means(record)
         metrics["default_optimizer_learning_rate"] = lr
         metrics["num_module_steps_trained"] = num_trained

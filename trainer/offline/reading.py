@@ -98,6 +98,8 @@ class RecordingReader:
         self.recordings = recordings
         self.num_passes = 0
         self.num_read = 0
+        self._order_of: tuple[int, int] | None = None  # root seed and pass
+        self._drawn = np.empty(0, np.int64)
 
     def next_episodes(self, num_steps: int, *, root_seed: int) -> list[SingleAgentEpisode]:
         """The next whole episodes: as many as have so many env steps, at most a whole pass.
@@ -119,7 +121,7 @@ class RecordingReader:
 
     def _order(self, root_seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         key = (root_seed, self.num_passes)
-        if self.__dict__.get("_order_of") != key:
+        if self._order_of != key:
             rng = position_rng(root_seed, Role.RECORDINGS, self.num_passes)
             self._drawn, self._order_of = rng.permutation(len(self.recordings)), key
         return self._drawn

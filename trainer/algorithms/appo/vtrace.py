@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainer.connectors import AdvantageEstimate, Chunks
+from trainer.connectors.advantages import discounted_sums
 from trainer.types import Array
 
 
@@ -49,15 +50,10 @@ def vtrace(chunks: Chunks, ratios: Array, settings: VTraceSettings) -> Advantage
         settings: γ, λ and ρ̄.
     """
     gamma, lambda_ = settings.gamma, settings.lambda_
-    ends = np.cumsum(chunks.lengths) - 1
-    next_values = np.empty_like(chunks.values)
-    next_values[:-1] = chunks.values[1:]
-    next_values[ends] = chunks.bootstrap_values
-    errors = chunks.rewards + gamma * next_values - chunks.values
+    ends, errors = chunks.ends, chunks.errors(gamma)
     deltas = np.minimum(settings.clip_rho, ratios) * errors
     traces = gamma * lambda_ * np.minimum(1.0, ratios)
-    traces[ends] = 0.0
-    corrections = _recurrence(deltas, traces)
+    corrections = discounted_sums(deltas, traces, ends=ends)
     following = np.zeros_like(corrections)  # v - V of the next step
     following[:-1] = corrections[1:]
     following[ends] = 0.0
@@ -65,15 +61,3 @@ def vtrace(chunks: Chunks, ratios: Array, settings: VTraceSettings) -> Advantage
         advantages=errors + gamma * lambda_ * following,
         value_targets=chunks.values + corrections,
     )
-
-
-def _recurrence(numbers: Array, factors: Array) -> Array:
-    """y_t = x_t + f_t · y_{t+1}, with 0 after the last one; float64 [B].
-
-    A loop over Python floats, as NumPy has no such recurrence.
-    """
-    following, found = 0.0, []
-    for value, factor in zip(numbers[::-1].tolist(), factors[::-1].tolist(), strict=True):
-        following = value + factor * following
-        found.append(following)
-    return np.array(found[::-1])

@@ -178,7 +178,7 @@ class CQLLearner(SACLearner):
         self, batch: ReplayBatch, targets: Array, outputs: list[Array]
     ) -> tuple[list[CriticLoss], Array]:
         """See `SACLearner`: L_Q and the conservative term, from one pass over all actions."""
-        losses, smallest = super()._learn_critics(batch, targets, outputs)
+        losses, smallest = self._critic_losses(batch, targets, outputs)
         candidates, log_densities = self._candidates
         count, num_rows, _ = candidates.shape
         seen = self._seen(batch.obs)

@@ -36,6 +36,7 @@ from trainer.config.validation import Rule
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.learners import (
+    GRADIENT_NORM,
     LearnerSettings,
     ReplayBatch,
     ReplayLearner,
@@ -292,7 +293,7 @@ def _metrics(loss: float, q_values: Array, norm: float) -> dict[str, Any]:
         "qf_mean": float(q_values.mean()),
         "qf_min": float(q_values.min()),
         "qf_max": float(q_values.max()),
-        "gradients_default_optimizer_global_norm": norm,
+        GRADIENT_NORM: norm,
     }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,7 +25,14 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.learners import NOT_IN_TORCH, Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners import (
+    GRADIENT_NORM,
+    NOT_IN_TORCH,
+    Columns,
+    EpisodeLearner,
+    LearnerSettings,
+    TrainBatchEvent,
+)
 from trainer.modules.memory import state_form
 from trainer.types import Array, ModuleId, State
 from trainer_toolkit.arguments import require_keys
@@ -86,20 +93,9 @@ class MARWILLearner(EpisodeLearner):
                 VALUE_TARGETS: targets.astype(np.float32),
             }
         )
-        num_rows = len(rows[OBS])
-        size = settings.minibatch_size or num_rows
-        last_pass = self.batching.num_minibatches(columns.lengths, num_rows, minibatch_size=size)
-        record: deque[tuple[MARWILLoss, float]] = deque(maxlen=last_pass)
-        num_rows_trained = 0
-        for minibatch in self.batching.minibatches(
-            rows,
-            columns.lengths,
-            minibatch_size=size,
-            num_epochs=settings.num_epochs,
-            rng=rng if settings.shuffle_batch_per_epoch else None,
-        ):
-            record.append(self._step(minibatch, lr=lr))
-            num_rows_trained += len(minibatch[OBS])
+        record, num_rows_trained = self.learn_in_minibatches(
+            rows, columns.lengths, partial(self._step, lr=lr), rng=rng
+        )
         metrics = _means(record)
         if settings.beta:
             metrics["vf_explained_var"] = explained_variance(targets, values)
@@ -173,7 +169,7 @@ class MARWILLearner(EpisodeLearner):
         self.moving_square = float(state[_SQUARE])
 
 
-def _means(record: deque[tuple[MARWILLoss, float]]) -> dict[str, Any]:
+def _means(record: Sequence[tuple[MARWILLoss, float]]) -> dict[str, Any]:
     losses = [loss for loss, _ in record]
     names = ("policy_loss", "vf_loss", "entropy", "total_loss")
     means = {name: sum(getattr(loss, name) for loss in losses) / len(losses) for name in names}
@@ -181,7 +177,7 @@ def _means(record: deque[tuple[MARWILLoss, float]]) -> dict[str, Any]:
     return {
         **means,
         "weight_max": max(float(loss.weights.max()) for loss in losses),
-        "gradients_default_optimizer_global_norm": sum(norms) / len(norms),
+        GRADIENT_NORM: sum(norms) / len(norms),
     }
 
 

@@ -31,7 +31,7 @@ from trainer.episodes.episode_columns import (
     ADVANTAGES,
     OBS,
 )
-from trainer.learners import NOT_IN_TORCH, Columns, EpisodeLearner, TrainBatchEvent
+from trainer.learners import GRADIENT_NORM, NOT_IN_TORCH, Columns, EpisodeLearner, TrainBatchEvent
 from trainer.modules import PolicyModule, RLModule
 from trainer.nn import DistributionTerms
 from trainer.types import Array, FloatArray, ModuleId
@@ -111,7 +111,7 @@ class PGLearner(EpisodeLearner):
             "total_loss": loss.policy_loss,
             "entropy": loss.entropy,
             "return_to_go_mean": float(returns.mean()),
-            "gradients_default_optimizer_global_norm": norm,
+            GRADIENT_NORM: norm,
             "default_optimizer_learning_rate": lr,
             "num_module_steps_trained": len(rows[OBS]),
         }

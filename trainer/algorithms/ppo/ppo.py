@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -40,7 +39,14 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
-from trainer.learners import NOT_IN_TORCH, Columns, EpisodeLearner, LearnerSettings, TrainBatchEvent
+from trainer.learners import (
+    GRADIENT_NORM,
+    NOT_IN_TORCH,
+    Columns,
+    EpisodeLearner,
+    LearnerSettings,
+    TrainBatchEvent,
+)
 from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
 from trainer.nn import Schedule, ScheduleSetting
@@ -59,7 +65,6 @@ _LOSS_METRICS: Final = (
     "vf_clip_fraction",
     "total_loss",
 )
-NORM: Final = "gradients_default_optimizer_global_norm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,26 +132,16 @@ class PPOLearner(EpisodeLearner):
         rows = event.fire(self.training_rows(columns, estimate), **{VF_PREDS: values})
         if type(self) is not PPOLearner:  # a loss of the user's may clip around them
             rows = {**rows, VF_PREDS: values.astype(np.float32)}
-        num_rows = len(rows[OBS])
-        size = settings.minibatch_size or num_rows
         coefficients = self._coefficients(num_env_steps)
         lr = self._lr.value_at(num_env_steps)
-        batching, lengths = self.batching, columns.lengths
-        last_epoch = batching.num_minibatches(lengths, num_rows, minibatch_size=size)
-        record: deque[tuple[Any, float]] = deque(maxlen=last_epoch)
-        num_rows_trained = 0
-        for minibatch in batching.minibatches(
-            rows,
-            lengths,
-            minibatch_size=size,
-            num_epochs=settings.num_epochs,
-            rng=rng if settings.shuffle_batch_per_epoch else None,
-        ):
+
+        def step(minibatch: dict[str, Array]) -> tuple[Any, float]:
             if settings.standardize_advantages == "minibatch":
                 advantages = standardize(minibatch[ADVANTAGES])
                 minibatch = {**minibatch, ADVANTAGES: advantages}
-            record.append(self._step(minibatch, coefficients=coefficients, lr=lr))
-            num_rows_trained += len(minibatch[OBS])
+            return self._step(minibatch, coefficients=coefficients, lr=lr)
+
+        record, num_rows_trained = self.learn_in_minibatches(rows, columns.lengths, step, rng=rng)
         metrics = self._means(record)
         self._adapt_kl_coeff(metrics.get("mean_kl_loss"))
         metrics["vf_explained_var"] = explained_variance(estimate.value_targets, values)
@@ -293,7 +288,7 @@ class PPOLearner(EpisodeLearner):
         metrics = {
             name: sum(getattr(loss, name) for loss, _ in record) / count for name in _LOSS_METRICS
         }
-        metrics[NORM] = sum(norm for _, norm in record) / count
+        metrics[GRADIENT_NORM] = sum(norm for _, norm in record) / count
         return metrics
 
     def _adapt_kl_coeff(self, mean_kl: float | None) -> None:

@@ -21,6 +21,7 @@ from trainer.config import AlgorithmConfig
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError
 from trainer.learners import (
+    GRADIENT_NORM,
     BatchListener,
     CriticLoss,
     LearnerSettings,
@@ -436,20 +437,25 @@ class SACLearner(ReplayLearner):
             targets: y, [B].
             outputs: what the critics gave for the batch last.
         """
-        rows = np.arange(len(targets))
-        is_discrete = self.module.is_discrete
-        selected = [q[rows, batch.actions] if is_discrete else q for q in outputs]
-        kind = self.settings.td_error_loss_fn
-        losses = [critic_loss(q, targets, batch.weights, kind=kind) for q in selected]
+        losses, smallest = self._critic_losses(batch, targets, outputs)
         gradients = [loss.d_q for loss in losses]
-        if is_discrete:
-            by_action = [np.zeros_like(q) for q in outputs]
+        if self.module.is_discrete:
+            rows, by_action = np.arange(len(targets)), [np.zeros_like(q) for q in outputs]
             for gradient, d_q in zip(by_action, gradients, strict=True):
                 gradient[rows, batch.actions] = d_q
             gradients = by_action
-        smallest = smallest_of(selected)
         self._critics.backward(gradients)
         return losses, smallest
+
+    def _critic_losses(
+        self, batch: ReplayBatch, targets: Array, outputs: list[Array]
+    ) -> tuple[list[CriticLoss], Array]:
+        """L_Q of every critic, and the smallest Q(s, a); no gradients yet."""
+        rows = np.arange(len(targets))
+        selected = [q[rows, batch.actions] if self.module.is_discrete else q for q in outputs]
+        kind = self.settings.td_error_loss_fn
+        losses = [critic_loss(q, targets, batch.weights, kind=kind) for q in selected]
+        return losses, smallest_of(selected)
 
     def _inputs(self, obs: Array) -> Array:
         inputs: Array = self.module.training_output({OBS: obs}, ACTION_DIST_INPUTS)
@@ -489,7 +495,7 @@ class SACLearner(ReplayLearner):
                 "qf_mean": float(losses.min_q.mean()),
                 "qf_min": float(losses.min_q.min()),
                 "qf_max": float(losses.min_q.max()),
-                "gradients_default_optimizer_global_norm": norm,
+                GRADIENT_NORM: norm,
                 "actor_learning_rate": self._shown_rates["actor"],
                 "alpha_learning_rate": self._shown_rates["alpha"],
             }

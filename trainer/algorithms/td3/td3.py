@@ -26,6 +26,7 @@ from trainer.config import AlgorithmConfig
 from trainer.episodes.episode_columns import ACTION_DIST_INPUTS, OBS
 from trainer.errors import ConfigError, UnsupportedSpaceError
 from trainer.learners import (
+    GRADIENT_NORM,
     CriticLoss,
     LearnerSettings,
     ReplayBatch,
@@ -185,7 +186,7 @@ class TD3Learner(ReplayLearner):
                 "qf_mean": float(min_q.mean()),
                 "qf_min": float(min_q.min()),
                 "qf_max": float(min_q.max()),
-                "gradients_default_optimizer_global_norm": norm,
+                GRADIENT_NORM: norm,
                 "actor_learning_rate": self._policy_lr,
             }
 
