@@ -52,7 +52,7 @@ def main() -> None:
     for config in (PPOConfig(), APPOConfig().training(sample_ahead=2)):
         config.environment(UnevenCartPole).env_runners(num_env_runners=args.num_env_runners)
         config.training(train_batch_size=25 * max(1, args.num_env_runners), minibatch_size=None)
-        config.training(num_epochs=2, lr=3e-4).debugging(seed=0)
+        config.training(num_epochs=2, lr=3e-4, vf_clip_param=None).debugging(seed=0)
         measure(config, args.num_iterations)
 
 
