@@ -152,6 +152,12 @@ def test_a_script_of_names_that_are_here_runs_as_it_is(tmp_path):
             Fate.CHANGE,
             "foreach_env_runner(function, remote_worker_ids=[2])",
         ),
+        (
+            "algo._aggregator_actor_manager.foreach_actor(print)",
+            "._aggregator_actor_manager",
+            Fate.CHANGE,
+            "in the main process, without actors",
+        ),
     ],
 )
 def test_names_that_are_not_here(line, what, fate, why, tmp_path):

@@ -433,6 +433,8 @@ NOT_HERE: Final[Mapping[str, str]] = MappingProxyType(
 
 MEMBERS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "_aggregator_actor_manager": "APPO and IMPALA put batches together in the main process, "
+        "without actors",
         "default_resource_request": "nothing is reserved on one machine; `tune.with_resources` "
         "says what a trial takes",
         "export_policy_model": "`export_onnx` writes the policy",
