@@ -1,6 +1,6 @@
 """One player learns against another that does not: a random one first, then a copy of the learner.
 
-Run this file; it prints what the learner wins. docs/self-play.md explains how modules change.
+Run this file; it prints what the learner wins. docs/multi-agent.md explains how modules change.
 """
 
 from __future__ import annotations

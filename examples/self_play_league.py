@@ -1,7 +1,7 @@
 """A league: one module learns against frozen copies of itself, and meets the strongest most often.
 
 A callback adds a copy every third iteration, and weighs the opponents by what they win. Stop the
-program and start it again: it goes on with the same league, to the same bytes. docs/self-play.md
+program and start it again: it goes on with the same league, to the same bytes. docs/multi-agent.md
 explains it.
 """
 

@@ -1,4 +1,4 @@
-"""Another implementation of docs/checkpoint-format.md, written from that page alone.
+"""Another implementation of docs/checkpoints.md, written from that page alone.
 
 It uses ormsgpack, NumPy, hashlib and json, and nothing of ours, so that a change of what we write
 cannot pass unseen because our own reader changed with it.

@@ -25,7 +25,7 @@ def test_methods_of_others_are_answered(name, algorithms):
             getattr(algo, name)
         told = str(caught.value)
         assert f"no attribute {name!r}. {METHODS[name]}" in told
-        assert "docs/coming-from-sb3.md" in told
+        assert "docs/coming-from-others.md" in told
         assert caught.value.name == name
 
 

@@ -140,7 +140,7 @@ def _in_the_manner_of_others(
     shown = repr(env) if isinstance(env, str) else "env"
     return (
         f" Networks follow from the env, so write {config_class.__name__}().environment({shown})"
-        ".build_algo(); see docs/coming-from-sb3.md."
+        ".build_algo(); see docs/coming-from-others.md."
     )
 
 

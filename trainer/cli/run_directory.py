@@ -4,7 +4,7 @@ runs/PPO-CartPole-v1-20261121-101500/
     run.json                when to stop and what to keep, for `resume`
     settings.json           what the run was begun with, for `train --config`
     results.jsonl           a result per line; NaN is null
-    checkpoints/000010/     see docs/checkpoint-format.md
+    checkpoints/000010/     see docs/checkpoints.md
 """
 
 from __future__ import annotations

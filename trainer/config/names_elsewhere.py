@@ -95,7 +95,7 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "norm_adv": {"standardize_advantages": _STANDARDIZED},
         "clip_vloss": {
             "vf_clip_param": "Leave it out and write `vf_clip_param=None`; values clipped as there "
-            "are a loss of your own: docs/coming-from-cleanrl.md."
+            "are a loss of your own: docs/coming-from-others.md."
         },
         "train_freq": {"training_intensity": _INTENSITY},
         "train_frequency": {"training_intensity": _INTENSITY},
@@ -140,7 +140,9 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "accelerator": {"": _DEVICE},
         "devices": {"": "Write `num_env_runners`, the processes that sample; one learns."},
         "precision": {"": "Leave it out: networks compute in float32."},
-        "weight_decay": {"": "Register `torch.optim.AdamW(…)` in a learner: docs/own-loss.md."},
+        "weight_decay": {
+            "": "Register `torch.optim.AdamW(…)` in a learner: docs/own-algorithm.md."
+        },
         "accumulate_grad_batches": {
             "replay_buffer_config": "Write a larger `train_batch_size`.",
             "minibatch_size": "Write a larger `minibatch_size`.",
@@ -164,9 +166,7 @@ ADVICE_ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "exp_name": {"": "Name the folder of the run: `local-trainer train --run-dir`."},
         "track": {"": _TRACK},
         "wandb_project_name": {"": _TRACK},
-        "capture_video": {
-            "": "Write `callbacks(VideoRecorder('videos'))`: docs/ready-made-callbacks.md."
-        },
+        "capture_video": {"": "Write `callbacks(VideoRecorder('videos'))`: docs/callbacks.md."},
         "on_train_epoch_end": {"": "Write `on_train_result`, after every iteration."},
         "tensorboard_log": {"": "Write `callbacks(TensorBoardLogger())`."},
         "stats_window_size": {"": "Write `reporting(metrics_num_episodes_for_smoothing=...)`."},
@@ -264,5 +264,5 @@ def refuse_import(name: str) -> NoReturn:
 def hint_for(name: str) -> str:
     """What to write instead of a method that is not here; empty if the name is unknown."""
     if name in LIGHTNING:
-        return f" {LIGHTNING[name]} See docs/own-loss.md, at its end."
-    return f" {METHODS[name]} See docs/coming-from-sb3.md." if name in METHODS else ""
+        return f" {LIGHTNING[name]} See docs/own-algorithm.md, at its end."
+    return f" {METHODS[name]} See docs/coming-from-others.md." if name in METHODS else ""

@@ -522,13 +522,13 @@ class TrainingSection(ConfigValues, section="training"):
             lambda value: value is None or (isinstance(value, type) and issubclass(value, Learner)),
         ),
         "how updates are made: a class derived from the algorithm's own learner, such as "
-        "`PPOLearner`; see docs/own-loss.md.",
+        "`PPOLearner`; see docs/own-algorithm.md.",
     )
     learner_connector = Setting[_Connector](
         None,
         optional(function()),
         "makes connector pieces that see the episodes of an update before it learns from them (PPO "
-        "and PG): `lambda observation_space, action_space: MyPiece()`; see docs/own-connector.md.",
+        "and PG): `lambda observation_space, action_space: MyPiece()`; see docs/connectors.md.",
     )
     gamma = Setting[float](
         0.99,

@@ -178,8 +178,8 @@ def _column(name: str, rows: Any, count: int) -> Array:
     if name in _OF_THE_LEARNER:
         raise ConfigError(
             f"A piece of `learner_connector` put {name!r} into the batch, which the learner writes "
-            "itself. Take another name and read it in a loss of your own (docs/own-loss.md), or "
-            "change rewards in the episodes, from which advantages follow."
+            "itself. Take another name and read it in a loss of your own (docs/own-algorithm.md), "
+            "or change rewards in the episodes, from which advantages follow."
         )
     try:
         column: Array = np.asarray(rows)

@@ -187,7 +187,7 @@ class MeanStdFilter(ConnectorV2):
     """Observations with mean 0 and standard deviation 1, by statistics over all env runners.
 
     It asks for what `observation_filter="MeanStdFilter"` does, and is done there: last of all, with
-    statistics of the encoded observations (see docs/normalization.md).
+    statistics of the encoded observations (see docs/connectors.md).
     """
 
     def __init__(

@@ -160,7 +160,7 @@ class StatefulEnv(Protocol):
             def set_state(self, state):
                 self.place, self.steps = state["place"], state["steps"]
 
-    Deriving from this class is not needed. docs/env-state.md says what is asked of the two methods,
+    Deriving from this class is not needed. docs/envs.md says what is asked of the two methods,
     and `trainer.testing.check_env_state` tries them.
     """
 

@@ -70,7 +70,7 @@ class DefaultModelConfig:
             image in the observation, a Box with three dimensions. []: none.
         conv_activation: their activation; None is "linear", as for the others.
         conv_channels_first: ours. Images are [channels, height, width] (True) or [height, width,
-            channels] (False). None: told from their shape; docs/spaces.md says how.
+            channels] (False). None: told from their shape; docs/envs.md says how.
         fcnet_hiddens: the widths of the hidden layers, ≥ 1 each; may be empty. After convolutions,
             too, where RLlib leaves them out.
         fcnet_activation: their activation, a name in `trainer.nn.ACTIVATIONS`.

@@ -702,7 +702,7 @@ def _no_rows(module: RLModule, batch: Mapping[str, Any], rows: Array | None) -> 
         hint = 'Give a single observation its batch dimension: {"obs": obs[None]}.'
     else:
         hint = (
-            "Observations of the env are encoded first (docs/spaces.md); "
+            "Observations of the env are encoded first (docs/envs.md); "
             "`algo.compute_single_action(obs)` does that, for one at a time."
         )
     return ModuleError(

@@ -348,7 +348,7 @@ _ENCODERS: Final = (
     "(docs/modules.md)"
 )
 _LEARNERS: Final = (
-    "derive your learner from `TorchLearner` or `PPOTorchLearner` (docs/own-learner.md); "
+    "derive your learner from `TorchLearner` or `PPOTorchLearner` (docs/own-algorithm.md); "
     "`algo.learner_group` is here, its class is not"
 )
 _NO_EXAMPLE: Final = (
@@ -366,7 +366,7 @@ OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ray.rllib.core.learner": _LEARNERS,
         "ray.rllib.algorithms.dqn.torch.dqn_torch_learner": "DQN has no learner in Torch: derive "
-        "from `DQNLearner` (docs/own-loss.md)",
+        "from `DQNLearner` (docs/own-algorithm.md)",
         "ray.rllib.examples": _NO_EXAMPLE,
         "ray.rllib.examples.envs.classes.multi_agent": "`from trainer import make_multi_agent`; "
         '`MultiAgentCartPole` is `make_multi_agent("CartPole-v1")`; copy its other envs beside '
@@ -381,7 +381,7 @@ OTHER_WAYS: Final[Mapping[str, str]] = MappingProxyType(
         "ray.rllib.env.wrappers.atari_wrappers": "wrap the env in its creator with "
         "`gymnasium.wrappers.AtariPreprocessing` and `FrameStackObservation`",
         "ray.rllib.evaluation.postprocessing": "columns are named by plain strings, such as "
-        '"advantages"; `from trainer import compute_advantages` (docs/rewriting-trajectories.md)',
+        '"advantages"; `from trainer import compute_advantages` (docs/episodes.md)',
         "ray.rllib.utils.numpy": "write it with NumPy",
         "ray.rllib.utils.spaces": "write it with gymnasium's spaces",
         "ray.rllib.utils.torch_utils": "write it with Torch",

@@ -399,7 +399,7 @@ _GIVES_ACTIONS: Final = (
 )
 _SHARED_LAYERS: Final = (
     "layers that modules share are not offered; one module with a head per agent does the same "
-    "(docs/own-learner.md)."
+    "(docs/own-algorithm.md)."
 )
 
 

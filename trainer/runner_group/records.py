@@ -223,7 +223,7 @@ class RunnerRecord:
         _LOGGER.log(
             level,
             "The state of the env %r is not used: %s. Its running episodes are put back by playing "
-            "them again, as without get_state and set_state; see docs/env-state.md.",
+            "them again, as without get_state and set_state; see docs/envs.md.",
             name,
             why,
         )
@@ -345,7 +345,7 @@ class RunnerRecord:
         return (
             f"Nothing is known of what {names} around it may carry from one episode to the "
             "next, such as running statistics: give such a wrapper env_state_attributes "
-            "(docs/env-state.md), or m"
+            "(docs/envs.md), or m"
         )
 
     def mark(self) -> Undo:

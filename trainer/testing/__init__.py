@@ -1,6 +1,6 @@
 """Tools for tests, yours and ours: faults on purpose, an engine by script, leaks, envs, checks.
 
-docs/testing-faults.md shows a fault test. No other room of the library imports this one.
+docs/fault-tolerance.md shows a fault test. No other room of the library imports this one.
 """
 
 from __future__ import annotations

@@ -75,10 +75,10 @@ class APPOTrainingSection(ConfigValues):
                 schedule as of `entropy_coeff`.
             vf_clip_param: bound of the squared value error; None and infinity do not clip.
             learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-loss.md.
+                as `PPOLearner`; see docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
                 learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/own-connector.md.
+                docs/connectors.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
             torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,

@@ -98,10 +98,10 @@ class CQLTrainingSection(ConfigValues):
             store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
                 restored run fills a new one before it learns on. RLlib's default.
             learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-loss.md.
+                as `PPOLearner`; see docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
                 learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/own-connector.md.
+                docs/connectors.md.
             gamma: the discount factor, in [0, 1].
             torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
                 one after another (PPO and PG):

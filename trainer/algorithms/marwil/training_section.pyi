@@ -56,10 +56,10 @@ class MARWILTrainingSection(ConfigValues):
             moving_average_sqd_adv_norm_update_rate: how far c² moves to the mean of each minibatch, in
                 [0, 1].
             learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-loss.md.
+                as `PPOLearner`; see docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
                 learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/own-connector.md.
+                docs/connectors.md.
             gamma: the discount factor, in [0, 1].
             lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
             torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
