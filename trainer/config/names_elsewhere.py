@@ -264,5 +264,5 @@ def refuse_import(name: str) -> NoReturn:
 def hint_for(name: str) -> str:
     """What to write instead of a method that is not here; empty if the name is unknown."""
     if name in LIGHTNING:
-        return f" {LIGHTNING[name]} See docs/own-algorithm.md, at its end."
+        return f" {LIGHTNING[name]} See docs/coming-from-others.md."
     return f" {METHODS[name]} See docs/coming-from-others.md." if name in METHODS else ""
