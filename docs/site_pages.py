@@ -30,6 +30,9 @@ COPIED: Final = {
 }
 """Files outside of `docs` → their pages."""
 
+GALLERY: Final = ROOT / "build" / "gallery"
+"""What `make_gallery.py` made, if it was run."""
+
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 _FENCE: Final = re.compile(r"^\s*```")
 
@@ -161,6 +164,8 @@ def on_config(config: Any) -> Any:
     further = unlisted((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     if further:
         config["nav"].append({"More": [*further]})
+    if GALLERY.is_dir():
+        config["nav"][0]["Start"].append("gallery.md")
     return config
 
 
@@ -169,6 +174,8 @@ def on_files(files: Any, config: Any) -> Any:
     structure = importlib.import_module("mkdocs.structure.files")
     for path, text in pages().items():
         files.append(structure.File.generated(config, path, content=text))
+    for file in sorted(GALLERY.glob("*.*")):
+        files.append(structure.File.generated(config, file.name, abs_src_path=str(file)))
     return files
 
 
