@@ -30,6 +30,7 @@ COPIED: Final = {
 }
 """Files outside of `docs` → their pages."""
 
+CONTENTS: Final = "README.md"
 GALLERY: Final = ROOT / "build" / "gallery"
 """What `make_gallery.py` made, if it was run."""
 
@@ -45,6 +46,11 @@ def pages() -> dict[str, str]:
     }
     made |= {f"reference/{name}.md": reference(name) for name in PACKAGES}
     return {**made, "examples.md": examples()}
+
+
+def written() -> set[str]:
+    """The pages that are files; the contents in `docs/README.md` are the menu's on the site."""
+    return {path.name for path in (ROOT / "docs").glob("*.md")} - {CONTENTS}
 
 
 def public_names(package: str) -> list[str]:
@@ -126,6 +132,8 @@ def page_of(file: Path) -> str | None:
     name = Path(os.path.relpath(file, ROOT)).as_posix()
     if name in COPIED:
         return COPIED[name]
+    if name == f"docs/{CONTENTS}":
+        return None
     if name.startswith("docs/") and name.endswith(".md"):
         return name.removeprefix("docs/")
     if re.fullmatch(r"examples/\w+\.py", name):
@@ -146,7 +154,7 @@ def slug(heading: str, separator: str = "-") -> str:
 
 def unlisted(configuration: str) -> list[str]:
     """Pages that `nav` in `mkdocs.yml` does not name; they stand behind all others."""
-    there = {*(path.name for path in (ROOT / "docs").glob("*.md")), *pages()}
+    there = {*written(), *pages()}
     return sorted(there - set(listed(configuration)))
 
 

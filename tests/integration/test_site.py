@@ -41,14 +41,21 @@ def test_every_public_name_has_its_place_on_a_page(site):
 
 def test_the_navigation_names_pages_that_are_there_and_no_page_is_left_out(site):
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    there = {*(path.name for path in (ROOT / "docs").glob("*.md")), *site.pages()}
+    there = site.written() | set(site.pages())
     assert len(site.listed(text)) > 30
     assert {*site.listed(text), *site.unlisted(text)} == there
     assert "index.md" in site.unlisted(text.replace("      - index.md\n", ""))
 
 
+def test_the_contents_list_every_page_once(site):
+    contents = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[[^]]+\]\(([^)]+)\)", contents, re.MULTILINE)) == sorted(
+        site.written()
+    )
+
+
 def test_links_on_made_pages_lead_to_pages(site):
-    known = {path.name for path in (ROOT / "docs").glob("*.md")} | set(site.pages())
+    known = site.written() | set(site.pages())
     for name, text in site.pages().items():
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\(([^)\s#]+\.md)[^)]*\)", prose):
