@@ -55,9 +55,13 @@ config.validate()
 ```
 
 An unknown name is an error where it is written. All other problems of a config are reported at
-once, when it is validated or built. "Old names" work wherever the name does. A *schedule* is
-`[[env_steps, value], ...]`: at least two pairs, the first at 0, with ascending env steps; between
-two of them the value changes linearly.
+once, when it is validated or built. "Old names" work wherever the name does.
+
+## Schedules
+
+`lr=[[0, 3e-4], [1_000_000, 0.0]]` is a learning rate that decays to 0 over a million
+env steps. A schedule has at least two pairs `[env_steps, value]`, the first at 0; between two of
+them the value changes linearly. Old names such as `lr_schedule` take the same.
 
 This page is made by `docs/make_settings.py`; do not edit it by hand.
 """

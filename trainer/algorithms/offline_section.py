@@ -42,7 +42,7 @@ class OfflineDataSection(ConfigValues, section="offline_data"):
     input_read_schema = Setting[dict[str, str]](
         {},
         _SCHEMA,
-        "how columns are called in Parquet files, by RLlib's names: `{'obs': 'state'}`.",
+        "names of columns in Parquet files, by RLlib's names: `{'obs': 'state'}`.",
     )
     actions_in_input_normalized = Setting[bool | None](
         None,

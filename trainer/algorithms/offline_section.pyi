@@ -27,8 +27,7 @@ class OfflineDataSection(ConfigValues):
             input_: where recordings are: a folder or an `.npz` file of `EpisodeRecorder` or
                 `local-trainer record`, a folder or file of Parquet rows, `minari:NAME`, or a list of
                 these.
-            input_read_schema: how columns are called in Parquet files, by RLlib's names: `{'obs':
-                'state'}`.
+            input_read_schema: names of columns in Parquet files, by RLlib's names: `{'obs': 'state'}`.
             actions_in_input_normalized: whether recorded actions are as the module gave them, before
                 they are scaled for the env; None: those of `EpisodeRecorder` are, those of Parquet and
                 Minari are not.

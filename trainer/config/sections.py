@@ -203,7 +203,7 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     rollout_fragment_length = Setting[int | str](
         200,
         either(integer(1), one_of("auto")),
-        'env steps each env owes per sample; "auto" divides the train batch.',
+        'env steps of each env per sample; "auto" divides the train batch.',
         unit="env steps",
     )
     batch_mode = Setting(
@@ -215,7 +215,7 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     explore = Setting(
         True,
         boolean(),
-        "main switch of exploration; False takes the most likely action.",
+        "whether to explore; False takes the most likely action.",
     )
     exploration_config = Setting[Any](
         {},
@@ -314,7 +314,7 @@ class EvaluationSection(ConfigValues, section="evaluation"):
         120.0,
         optional(number(above=0)),
         "a runner without an env step for so long is replaced; one in which no episode ends for so "
-        "long stops with those that have ended; None waits.",
+        "long ends its part of the evaluation; None waits.",
         unit="s",
     )
     evaluation_parallel_to_training = Setting(

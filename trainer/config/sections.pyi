@@ -117,10 +117,10 @@ class EnvRunnersSection(ConfigValues):
             env_to_module_connector: makes connector pieces between env and module.
             module_to_env_connector: makes connector pieces between module and env.
             episode_lookback_horizon: steps of the past kept when a running episode is cut.
-            rollout_fragment_length: env steps each env owes per sample; "auto" divides the train batch.
+            rollout_fragment_length: env steps of each env per sample; "auto" divides the train batch.
             batch_mode: "truncate_episodes" cuts running episodes at the end of a sample,
                 "complete_episodes" plays them to their end.
-            explore: main switch of exploration; False takes the most likely action.
+            explore: whether to explore; False takes the most likely action.
             exploration_config: the exploration strategy, `{"type": ..., arguments}` (see
                 docs/exploration.md); merged into what is there unless the type changes.
             observation_filter: "MeanStdFilter" normalises observations by the running mean and standard
@@ -272,7 +272,7 @@ class EvaluationSection(ConfigValues):
                 with duration "auto".
             evaluation_auto_duration_max_env_steps_per_sample: the most env steps of such a chunk.
             evaluation_sample_timeout_s: a runner without an env step for so long is replaced; one in
-                which no episode ends for so long stops with those that have ended; None waits.
+                which no episode ends for so long ends its part of the evaluation; None waits.
             evaluation_parallel_to_training: evaluate the previous weights while the training step runs;
                 needs `evaluation_num_env_runners` ≥ 1.
             evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, as a dict

@@ -13,7 +13,7 @@ class CQLTrainingSection(ConfigValues, section="training"):
     bc_iters = Setting(
         20_000,
         integer(0),
-        "so many first updates let the policy imitate recorded actions, while critics learn "
+        "updates at the beginning in which the policy imitates recorded actions; critics learn "
         "already.",
         unit="updates",
     )
@@ -32,7 +32,7 @@ class CQLTrainingSection(ConfigValues, section="training"):
     temperature = Setting[float](
         1.0,
         number(above=0),
-        "of the softmax over these actions; the smaller, the more the largest value counts.",
+        "the temperature of the softmax over these actions.",
     )
     deterministic_backup = Setting(
         True,

@@ -63,14 +63,13 @@ class CQLTrainingSection(ConfigValues):
         """Say how CQL learns.
 
         Args:
-            bc_iters: so many first updates let the policy imitate recorded actions, while critics learn
-                already.
+            bc_iters: updates at the beginning in which the policy imitates recorded actions; critics
+                learn already.
             min_q_weight: the weight of the term that lowers the values of actions that were not
                 recorded; 0 leaves SAC.
             num_actions: actions in that term, of each of three kinds: uniform, of the policy, and of
                 the policy at the next observation.
-            temperature: of the softmax over these actions; the smaller, the more the largest value
-                counts.
+            temperature: the temperature of the softmax over these actions.
             deterministic_backup: leave the entropy out of the critics' targets.
             lr: must stay None: there are `actor_lr`, `critic_lr` and `alpha_lr`.
             alpha_lr: the learning rate of the temperature; 0 keeps it at `initial_alpha`.
