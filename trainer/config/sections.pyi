@@ -193,8 +193,7 @@ class CallbacksSection(ConfigValues):
             on_evaluate_end: functions called after every evaluation, before its metrics are returned or
                 put into a result.
             on_env_runners_recreated: functions called after lost, failed or interrupted env runners
-                were replaced and put back to where they were; in the next request to them if theirs was
-                cut short.
+                were replaced and put back to where they were; after Ctrl-C with the next request.
             on_workers_recreated: functions called directly after `on_env_runners_recreated`, which is
                 its new name.
             on_checkpoint_loaded: functions called after a checkpoint was loaded by any route and all
