@@ -30,11 +30,18 @@ COPIED: Final = {
 }
 """Files outside of `docs` → their pages."""
 
+LATER: Final = (
+    *(f"reference/{name}.md" for name in PACKAGES),
+    *("examples.md", "changelog.md", "contributing.md", "benchmarks.md"),
+)
+"""Pages that the search shows behind those that explain."""
+
 CONTENTS: Final = "README.md"
 GALLERY: Final = ROOT / "build" / "gallery"
 """What `make_gallery.py` made, if it was run."""
 
-_LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+_LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")  # of a picture, too
+_FOUND_LATER: Final = "---\nsearch:\n  boost: 0.2\n---\n"
 _FENCE: Final = re.compile(r"^\s*```")
 
 
@@ -45,7 +52,8 @@ def pages() -> dict[str, str]:
         for file, page in COPIED.items()
     }
     made |= {f"reference/{name}.md": reference(name) for name in PACKAGES}
-    return {**made, "examples.md": examples()}
+    made["examples.md"] = examples()
+    return {page: _FOUND_LATER + text if page in LATER else text for page, text in made.items()}
 
 
 def written() -> set[str]:
@@ -134,7 +142,7 @@ def page_of(file: Path) -> str | None:
         return COPIED[name]
     if name == f"docs/{CONTENTS}":
         return None
-    if name.startswith("docs/") and name.endswith(".md"):
+    if name.startswith("docs/") and name.endswith((".md", ".svg")):
         return name.removeprefix("docs/")
     if re.fullmatch(r"examples/\w+\.py", name):
         return f"examples.md#{slug(Path(name).name)}"
