@@ -158,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.traceback:
             complain_with_traceback(error)
         else:
-            complain(f"{type(error).__name__}: {error}{_advice(parsed, error)}")
+            named = (cls.__name__ for cls in type(error).__mro__ if cls.__name__[0] != "_")
+            complain(f"{next(named)}: {error}{_advice(parsed, error)}")
         return 1
     finally:
         _let_go_of_closed_pipe()
