@@ -19,8 +19,8 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in ROOT.glob("examples/*.py"))
-LONG = {"custom_module.py", "popular_envs.py", "tuning.py"}
-"""Two networks with their gradients; several envs; several searches, each an example."""
+LONG = {"custom_module.py", "kill_demo.py", "popular_envs.py", "tuning.py"}
+"""Two networks with their gradients; a run and its killer; several envs; several searches."""
 
 Run = Callable[..., list[str]]
 
@@ -43,12 +43,13 @@ def numbers_in(line):
     return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", line)]
 
 
-def test_examples_are_short_and_named_in_the_readme():
+def test_examples_are_short_and_named_in_the_readme_or_a_verb_of_make():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    verbs = (ROOT / "Makefile").read_text(encoding="utf-8")
     for name in EXAMPLES:
         text = (ROOT / "examples" / name).read_text(encoding="utf-8")
         assert len(text.splitlines()) < 100 or name in LONG, name
-        assert f"(examples/{name})" in readme
+        assert f"(examples/{name})" in readme or f"python examples/{name}\n" in verbs
 
 
 def test_td3_swings_the_pendulum_up_and_its_file_acts_the_same(run):
