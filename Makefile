@@ -17,10 +17,13 @@ MATRIX ?= 3.10 3.11 3.12 3.13 3.14
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FAST := -m "not slow and not ray" --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: train test pyright test-long test-ray test-matrix wheel docs bench clean
+.PHONY: train test pyright test-long test-ray test-matrix kill-demo wheel docs bench clean
 
 train: $(VENV)/.installed  ## trains PPO on CartPole-v1, with the settings of its recipe, until it is solved
 	$(RUN)/local-trainer train --env CartPole-v1 --stop-return 450 --seed 0
+
+kill-demo: $(VENV)/.installed  ## trains twice, once while processes are killed at random, and compares the bytes
+	$(RUN)/python examples/kill_demo.py
 
 test: $(VENV)/.installed-test  ## lint, types and the default tests (4 to 8 minutes on two cores)
 	$(RUN)/ruff check .

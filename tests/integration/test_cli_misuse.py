@@ -269,7 +269,6 @@ def test_three_runs_started_in_one_second_get_a_directory_each(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "no command was given. There are: train, "),
         (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
         (["train", "--enw", "CartPole-v1"], "--enw (did you mean '--env'?) CartPole-v1"),
         (["evaluate", "run", "--epsiodes=2"], "--epsiodes=2 (did you mean '--episodes'?)"),

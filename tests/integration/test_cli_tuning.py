@@ -243,3 +243,42 @@ def test_the_best_config_is_what_train_takes_and_trains_as_the_trial_did(
     assert [ResultDict(json.loads(each))[losses] for each in lines] == [
         row[losses] for row in trial.rows()
     ]
+
+
+@pytest.mark.parametrize("words", [["watch", "runs/climb"], ["runs"], ["watch", "runs"]])
+def test_who_looks_at_runs_after_tune_is_led_to_the_experiment(experiment, words, capsys):
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "runs/climb/trials/00001" in told
+    next_ones = [line.strip() for line in told.splitlines() if "  local-trainer" in line]
+    assert "local-trainer best runs/climb" in next_ones
+    for line in next_ones:
+        if " plot " not in line:
+            assert main(shlex.split(line)[1:]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("verb", ["resume", "evaluate", "inspect"])
+def test_what_wants_a_run_names_the_commands_of_an_experiment(verb, experiment, capsys):
+    assert main([verb, "runs/climb"]) == 1
+    told = capsys.readouterr().err
+    assert "local-trainer best runs/climb names" in told
+    assert "tune-resume runs/climb goes on" in told
+
+
+@pytest.mark.parametrize("verb", ["best", "trials", "tune-resume"])
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("runs", "Give one of the experiments in it: climb."),
+        ("single", "It is a single run; experiments are what tune begins."),
+        ("runs/climb/trials", "Give the experiment's folder, "),
+    ],
+)
+def test_what_wants_an_experiment_says_where_one_is(verb, path, hint, experiment, capsys):
+    Path("single").mkdir()
+    Path("single/results.jsonl").touch()
+    assert main([verb, path]) == 1
+    told = capsys.readouterr().err
+    assert hint in told
+    assert told.startswith("TuneError: ")

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in ROOT.glob("examples/*.py"))
-LONG = {"custom_module.py", "popular_envs.py", "tuning.py"}
-"""Two networks with their gradients; several envs; several searches, each an example."""
+LONG = {"custom_module.py", "kill_demo.py", "popular_envs.py", "tuning.py"}
+"""Two networks with their gradients; a run and its killer; several envs; several searches."""
 
 Run = Callable[..., list[str]]
 

@@ -121,3 +121,19 @@ def test_code_that_cannot_be_typed_leads_to_the_file_that_defines_it():
     assert "Type it: --env NAME (it was <class 'Mine'>). `learner_class` (it was" in told
     assert "cannot be typed: give --config the .py file" in told
     assert "--set" not in told
+
+
+@pytest.mark.parametrize("text", ['{"lr": 0.1}', "lr=0.1"])
+def test_settings_in_place_of_a_file_are_led_to_set(text):
+    with pytest.raises(ConfigError, match="Single settings are typed by --set NAME=VALUE"):
+        read_experiment(text)
+
+
+def test_a_file_of_several_runs_is_refused_by_their_names(tmp_path):
+    file = tmp_path / "tuned.json"
+    each = {"env": "CartPole-v1", "run": "PPO"}
+    file.write_text(json.dumps({"one": each}))
+    assert read_experiment(str(file)).algo == "PPO"
+    file.write_text(json.dumps({"one": each, "two": each}))
+    with pytest.raises(ConfigError, match="describes 2 runs: one, two"):
+        read_experiment(str(file))

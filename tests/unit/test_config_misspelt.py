@@ -97,8 +97,12 @@ def test_a_setting_of_another_algorithm_is_not_named():
 @pytest.mark.parametrize(
     ("written", "advice"),
     [
-        ("env_runners.num_env_runners", "such as `num_env_runners`"),
-        ("model.fcnet_hiddens", "Give a dict for `model`: {'fcnet_hiddens': ...}"),
+        ("env_runners.num_env_runners", "of their own: `num_env_runners`"),
+        ("config.lr", "Leave `config.` out: settings have names of their own: `lr`"),
+        ("training.learning_rate", "Did you mean `lr`, an argument of training()?"),
+        ("model.fcnet_hiddens", "Give a dict: `model={'fcnet_hiddens': 1}`"),
+        ("model_config.fcnet_hiddens", "Give a dict: `model_config={'fcnet_hiddens': 1}`"),
+        ("lr.initial", "`lr` has no keys; give a value: `lr=...`"),
         ("x.y", "Names have no dots."),
     ],
 )
@@ -106,3 +110,9 @@ def test_a_dotted_name_is_told_how_it_is_written(written, advice):
     with pytest.raises(UnknownSettingError) as caught:
         PPOConfig().update_from_dict({written: 1})
     assert advice in str(caught.value)
+
+
+def test_a_section_with_settings_in_it_is_told_which_stand_alone():
+    with pytest.raises(UnknownSettingError) as caught:
+        PPOConfig().update_from_dict({"training": {"lr": 1e-3, "gamma": 0.9}})
+    assert "settings without it around them: `lr`, `gamma`." in str(caught.value)

@@ -52,6 +52,11 @@ def algorithms_of_users() -> list[type[Algorithm]]:
     return [cls for cls in _ALGORITHMS.values() if not cls.__module__.startswith("trainer.")]
 
 
+def algorithm_names() -> list[str]:
+    """The names of all that are registered, in order."""
+    return sorted(_ALGORITHMS)
+
+
 def is_registered(name: str) -> bool:
     """Whether there is an algorithm of exactly that name."""
     return name in _ALGORITHMS
@@ -70,7 +75,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     else:
         hint = did_you_mean(plain, _ALGORITHMS, similarity=0.5)
     raise ConfigError(
-        f"There is no algorithm {name!r}.{hint} There are: {', '.join(sorted(_ALGORITHMS))}."
+        f"There is no algorithm {name!r}.{hint} There are: {', '.join(algorithm_names())}."
     )
 
 

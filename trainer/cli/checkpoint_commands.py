@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ from trainer.cli.output import missing_extras_explained, on_one_line, print_json
 from trainer.cli.run_directory import RUN_FILE
 from trainer.errors import ConfigError
 from trainer.reports.run_records import find_runs
+from trainer.tune.journal_file import JOURNAL_FILE
 
 # ---- checkpoint paths
 #
@@ -91,8 +93,18 @@ def _refuse_several_runs(folder: Path) -> None:
         more = f" and {len(runs) - _MAX_SHOWN} more" if len(runs) > _MAX_SHOWN else ""
         raise ConfigError(
             f"{folder.resolve()} is no run, but a folder with runs in it: {shown}{more}. Give one "
-            "of them."
+            f"of them.{_best_of_experiment(folder)}"
         )
+
+
+def _best_of_experiment(folder: Path) -> str:
+    if not (folder / JOURNAL_FILE).is_file():
+        return ""
+    quoted = shlex.quote(str(folder))
+    return (
+        f" It is an experiment: local-trainer best {quoted} names its best checkpoint, "
+        f"tune-resume {quoted} goes on with it."
+    )
 
 
 def newest_whole_at(path: str) -> Path:

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from callbacks import CallbackConfigError, CallbackError
 from callbacks.ready_made.metric_values import RETURN
@@ -29,7 +29,9 @@ from checkpoints import CheckpointError, CheckpointNotFoundError, CodeNotAllowed
 from trainer.cli import (
     checkpoint_commands,
     commands,
+    completion,
     doctor,
+    overview,
     recipes,
     report_commands,
     rllib_scripts,
@@ -156,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.traceback:
             complain_with_traceback(error)
         else:
-            complain(f"{type(error).__name__}: {error}{_advice(parsed, error)}")
+            named = (cls.__name__ for cls in type(error).__mro__ if cls.__name__[0] != "_")
+            complain(f"{next(named)}: {error}{_advice(parsed, error)}")
         return 1
     finally:
         _let_go_of_closed_pipe()
@@ -170,10 +173,12 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     """
     parser = make_parser()
     commands_: dict[str, argparse.ArgumentParser] = parser.get_default("parsers")
-    if not words or not (words[0] in commands_ or words[0].startswith("-")):
-        said = f"there is no command {words[0]!r}." if words else "no command was given."
-        meant = did_you_mean(words[0], commands_) if words else ""
-        parser.error(f"{said}{meant} There are: {', '.join(commands_)}; --help says what each does")
+    if not words:
+        # 2, as for wrong words: a script whose variable was empty must not seem to have trained
+        parser.exit(2, overview.greeting())
+    if not (words[0] in commands_ or words[0].startswith("-")):
+        meant = did_you_mean(words[0], commands_)
+        parser.error(f"there is no command {words[0]!r}.{meant} --help lists all by purpose")
     has_script = words[0] == "rllib-check" and "--" in words
     end = words.index("--") if has_script else len(words)
     parsed, unknown = parser.parse_known_args(words[:end])
@@ -273,21 +278,66 @@ def _let_go_of_closed_pipe() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`."""
+    """Takes whole words only: with abbreviations, RLlib's `--run PPO` would be `--run-dir PPO`.
+
+    Attributes:
+        declared: its arguments, for `completion`.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, allow_abbrev=False)
+        self.declared: list[argparse.Action] = []
+        super().__init__(
+            **settings,
+            allow_abbrev=False,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        self.declared.append(super().add_argument(*names, **settings))
+        return self.declared[-1]
+
+
+class _Program(_Parser):
+    """The parser of the whole command line; its help has the commands by purpose."""
+
+    def format_help(self) -> str:
+        parsers: dict[str, _Parser] = self.get_default("parsers")
+        described = {name: str(parser.description) for name, parser in parsers.items()}
+        return (
+            f"usage: {self.prog} COMMAND [options]\n\n{self.description}\n"
+            f"{self.prog} COMMAND --help has the options of a command.\n\n"
+            f"{overview.by_purpose(described)}\n{self.epilog}"
+        )
+
+
+class _Commands:
+    """The commands that a parser takes."""
+
+    def __init__(self, program: argparse.ArgumentParser) -> None:
+        self._subparsers = program.add_subparsers(
+            required=True, metavar="COMMAND", parser_class=_Parser
+        )
+
+    @property
+    def parsers(self) -> dict[str, _Parser]:
+        """Name of a command → the parser of its arguments."""
+        return self._subparsers.choices
+
+    def add_parser(self, name: str, **told: str) -> argparse.ArgumentParser:
+        does = told["help"]
+        return self._subparsers.add_parser(
+            name, help=does, description=f"{does[0].upper()}{does[1:]}."
+        )
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = _Parser(
+    program = _Program(
         prog="local-trainer",
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = _Commands(program)
     _add_train(subparsers)
     _add_profile(subparsers)
     _add_recipes(subparsers)
@@ -311,24 +361,17 @@ def make_parser() -> argparse.ArgumentParser:
     _add_check(subparsers)
     _add_track(subparsers)
     _add_doctor(subparsers)
+    _add_completion(subparsers)
     _add_rllib_check(subparsers)
-    parser.set_defaults(parsers=subparsers.choices)
-    for subparser in subparsers.choices.values():
-        subparser.epilog = EXIT_CODES
-        subparser.formatter_class = argparse.RawDescriptionHelpFormatter
-        subparser.add_argument(
+    program.set_defaults(parsers=subparsers.parsers, program=program)
+    for parser in subparsers.parsers.values():
+        parser.add_argument(
             "--traceback", action="store_true", help="show the traceback of an error"
         )
-    return parser
+    return program
 
 
-class _Subparsers(Protocol):
-    """What `add_subparsers` returns; the class of it is private."""
-
-    def add_parser(self, *args: Any, **kwargs: Any) -> argparse.ArgumentParser: ...
-
-
-def _add_train(subparsers: _Subparsers) -> None:
+def _add_train(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("train", help="train an algorithm in an env, from the beginning")
     parser.set_defaults(command=commands.train)
     _add_what(parser)
@@ -351,7 +394,7 @@ def _add_train(subparsers: _Subparsers) -> None:
     _add_lines(parser)
 
 
-def _add_profile(subparsers: _Subparsers) -> None:
+def _add_profile(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "profile", help="train some iterations, write nothing, and say where the time goes"
     )
@@ -392,7 +435,7 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_recipes(subparsers: _Subparsers) -> None:
+def _add_recipes(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "recipes", help="list the settings that are known to learn an env, with what they reached"
     )
@@ -401,7 +444,7 @@ def _add_recipes(subparsers: _Subparsers) -> None:
     parser.add_argument("--algo", help="of this algorithm")
 
 
-def _add_doctor(subparsers: _Subparsers) -> None:
+def _add_doctor(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "doctor", help="say what is installed here, and whether a runner process works"
     )
@@ -409,7 +452,15 @@ def _add_doctor(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_rllib_check(subparsers: _Subparsers) -> None:
+def _add_completion(subparsers: _Commands) -> None:
+    parser = subparsers.add_parser(
+        "completion", help="print a script for the shell, which then completes words behind Tab"
+    )
+    parser.set_defaults(command=completion.completion)
+    parser.add_argument("shell", choices=completion.SHELLS)
+
+
+def _add_rllib_check(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "rllib-check",
         help="say what becomes of scripts written for RLlib, without running them; or run one here",
@@ -424,7 +475,7 @@ def _add_rllib_check(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_resume(subparsers: _Subparsers) -> None:
+def _add_resume(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "resume", help="go on with a run, exactly where its newest checkpoint stands"
     )
@@ -441,14 +492,14 @@ def _add_resume(subparsers: _Subparsers) -> None:
     _add_lines(parser)
 
 
-def _add_evaluate(subparsers: _Subparsers) -> None:
+def _add_evaluate(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("evaluate", help="play episodes with a checkpoint's policy")
     parser.set_defaults(command=commands.evaluate)
     _add_played(parser, episodes=20)
     _add_callbacks(parser)
 
 
-def _add_record(subparsers: _Subparsers) -> None:
+def _add_record(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "record", help="write episodes that a checkpoint's policy plays, to learn from them"
     )
@@ -466,7 +517,7 @@ def _add_record(subparsers: _Subparsers) -> None:
     _add_played(parser, episodes=100)
 
 
-def _add_play(subparsers: _Subparsers) -> None:
+def _add_play(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("play", help="watch a checkpoint's policy play")
     parser.set_defaults(command=commands.play)
     _add_played(parser, episodes=1)
@@ -535,7 +586,7 @@ def _add_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_inspect(subparsers: _Subparsers) -> None:
+def _add_inspect(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "inspect", help="say what is in a checkpoint, and what is not, without loading it"
     )
@@ -547,7 +598,7 @@ def _add_inspect(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_verify(subparsers: _Subparsers) -> None:
+def _add_verify(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "verify", help="compare all files of checkpoints with their hashes"
     )
@@ -558,7 +609,7 @@ def _add_verify(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_diff(subparsers: _Subparsers) -> None:
+def _add_diff(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("diff", help="say where two checkpoints differ, and by how much")
     parser.set_defaults(command=checkpoint_commands.diff)
     parser.add_argument("first", type=place, help="a run's directory, or a checkpoint")
@@ -567,7 +618,7 @@ def _add_diff(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_export(subparsers: _Subparsers) -> None:
+def _add_export(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "export",
         help="write weights for numpy.load (.npz), or the policy for ONNX (.onnx) or Torch (.pt2)",
@@ -601,14 +652,17 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
-def _add_replay(subparsers: _Subparsers) -> None:
+def _add_replay(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "replay-episode",
         help="play again, in this process, what an env runner was asked when it failed",
     )
     parser.set_defaults(command=replay_episode)
     parser.add_argument(
-        "path", type=place, help="a .crash file; fault_tolerance(crash_dir=…) says where"
+        "path",
+        type=place,
+        metavar="FILE.crash",
+        help="a .crash file; fault_tolerance(crash_dir=…) says where",
     )
     parser.add_argument(
         "--config", metavar="MODULE:NAME", help="the run's config, if it holds code; default: saved"
@@ -662,7 +716,7 @@ def _add_saving(parser: argparse.ArgumentParser, *, every: str, keep: str) -> No
 # ---- tuning
 
 
-def _add_tune(subparsers: _Subparsers) -> None:
+def _add_tune(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("tune", help="search settings with many trials")
     parser.set_defaults(command=tuning_commands.tune)
     parser.add_argument(
@@ -704,14 +758,17 @@ def _add_tuning_stop(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_tune_resume(subparsers: _Subparsers) -> None:
+def _add_tune_resume(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "tune-resume", help="go on with an experiment exactly, or extend it"
     )
     parser.set_defaults(command=tuning_commands.tune_resume)
     parser.add_argument("path", type=place, help="the experiment's folder")
     parser.add_argument(
-        "trainable", nargs="?", help="FILE.py:name of the Tuner, if trainable or space are code"
+        "trainable",
+        nargs="?",
+        metavar="FILE.py:NAME",
+        help="the Tuner, if trainable or space are code",
     )
     parser.add_argument("--num-samples", type=count, metavar="N", help="more trials than before")
     parser.add_argument(
@@ -726,7 +783,7 @@ def _add_tune_resume(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_trials(subparsers: _Subparsers) -> None:
+def _add_trials(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("trials", help="show the trials of an experiment")
     parser.set_defaults(command=tuning_commands.trials)
     parser.add_argument("path", type=place, help="the experiment's folder")
@@ -740,7 +797,7 @@ def _add_trials(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_best(subparsers: _Subparsers) -> None:
+def _add_best(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("best", help="show the best trial of an experiment")
     parser.set_defaults(command=tuning_commands.best)
     parser.add_argument("path", type=place, help="the experiment's folder")
@@ -753,7 +810,7 @@ def _add_best(subparsers: _Subparsers) -> None:
 # ---- looking at runs
 
 
-def _add_runs(subparsers: _Subparsers) -> None:
+def _add_runs(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("runs", help="list runs: their state and what they have reached")
     parser.set_defaults(command=report_commands.runs)
     parser.add_argument(
@@ -762,7 +819,7 @@ def _add_runs(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_watch(subparsers: _Subparsers) -> None:
+def _add_watch(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("watch", help="follow a run that another terminal started")
     parser.set_defaults(command=report_commands.watch)
     parser.add_argument("path", type=place, help="the run's directory")
@@ -772,7 +829,7 @@ def _add_watch(subparsers: _Subparsers) -> None:
     _add_lines(parser)
 
 
-def _add_plot(subparsers: _Subparsers) -> None:
+def _add_plot(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "plot", help="draw learning curves: medians over seeds with a band, and each run"
     )
@@ -789,7 +846,7 @@ def _add_plot(subparsers: _Subparsers) -> None:
     )
 
 
-def _add_check(subparsers: _Subparsers) -> None:
+def _add_check(subparsers: _Commands) -> None:
     parser = subparsers.add_parser(
         "check", help="say whether learning goes wrong in runs, why, and what to change"
     )
@@ -800,13 +857,13 @@ def _add_check(subparsers: _Subparsers) -> None:
     _add_json(parser)
 
 
-def _add_report(subparsers: _Subparsers) -> None:
+def _add_report(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("report", help="write one HTML page about runs")
     parser.set_defaults(command=report_commands.report)
     _add_pages(parser, output="report.html", endings=".html", title="Training report")
 
 
-def _add_track(subparsers: _Subparsers) -> None:
+def _add_track(subparsers: _Commands) -> None:
     parser = subparsers.add_parser("track", help="send trackers the rows of a run that they lack")
     parser.set_defaults(command=run_trackers.track)
     parser.add_argument(

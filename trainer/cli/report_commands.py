@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from trainer.reports import Run, find_runs, plot_runs, read_run, write_report
 from trainer.runtime.run_lock import owner_of
 from trainer.tune.events import TrialStatus
 from trainer.tune.output import table_text
-from trainer.tune.trial_files import TrialFiles
+from trainer.tune.trial_files import ROWS_FILE, TRIAL_FILE, TrialFiles
 
 _SHOWN_AT_FIRST: Final = 5
 _HEADS: Final = ("run", "state", "iteration", "env steps", "return", "written")
@@ -42,18 +43,24 @@ def runs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(rows)
     elif rows:
-        print_text(
-            table_text(_HEADS, [[_cell(row[head], head) for head in _HEADS] for row in rows])
-        )
-        print_text(f"\nWhat to type next:\n  {_next_command(rows)}")
+        _show_list(rows)
     else:
         print_text(f"There are no runs below {arguments.path}: local-trainer train begins one.")
     return 0
 
 
+def _show_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    print_text(table_text(_HEADS, [[_cell(row[head], head) for head in _HEADS] for row in rows]))
+    print_text("\n  ".join(["\nWhat to type next:", *_next_commands(rows)]))
+
+
 def watch(arguments: argparse.Namespace) -> int:
-    """Shows the iterations of a run as they come, until it ends."""
+    """Shows the iterations of a run as they come, until it ends; of a folder lists the runs."""
     path = Path(arguments.path)
+    is_folder = path.is_dir() and not any((path / name).is_file() for name in (ROWS_FILE, RUN_FILE))
+    if is_folder and (below := find_runs(path)):
+        _show_list([_listed(each) for each in below])
+        return 0
     plan = RunDirectory(path).read_plan()
     output, shown = LineOutput(), 0
     surface = None if arguments.lines else live_surface()
@@ -147,7 +154,7 @@ def _runs_at(paths: list[str]) -> list[Path]:
     """Each path itself if it is a run, or else the runs below it; a ReportError without any."""
     found: list[Path] = []
     for path in map(Path, paths):
-        has_results = path.is_file() or (path / "results.jsonl").is_file()
+        has_results = path.is_file() or (path / ROWS_FILE).is_file()
         below = [path] if has_results else find_runs(path)
         if not below and (path / RUN_FILE).is_file():
             raise ReportError(
@@ -171,7 +178,7 @@ def _listed(path: Path) -> dict[str, Any]:
         "iteration": number_at(run.last, "training_iteration"),
         "env steps": number_at(run.last, "num_env_steps_sampled_lifetime"),
         "return": number_at(run.last, RETURN),
-        "written": time.time() - (path / "results.jsonl").stat().st_mtime,
+        "written": time.time() - (path / ROWS_FILE).stat().st_mtime,
     }
 
 
@@ -225,6 +232,18 @@ def _cell(value: Any, head: str) -> str:
     if isinstance(value, str):
         return value
     return f"{value:,.1f}" if head == "return" else f"{value:,.0f}"
+
+
+def _next_commands(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What people most likely want, and of the newest experiment its best trial."""
+    trials = [Path(row["run"]) for row in rows if (Path(row["run"]) / TRIAL_FILE).is_file()]
+    if not trials:
+        return [_next_command(rows)]
+    newest = max(trials, key=lambda trial: (trial / TRIAL_FILE).stat().st_mtime)
+    folder = shlex.quote(os.path.relpath(_experiment_of(newest)))
+    return [
+        _next_command(rows), f"local-trainer best {folder}", f"local-trainer trials {folder}"
+    ]  # fmt: skip
 
 
 def _next_command(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -124,6 +124,11 @@ def read_experiment(name: str, *, allow_code: bool = False) -> Experiment:
             raise ConfigError(
                 f"--config {name}: expected a file .json, .toml, .yaml or .py. {_SHAPE}"
             )
+        if name.lstrip().startswith("{") or "=" in name:
+            raise ConfigError(
+                f"--config {name}: expected a file, or package.module:name. Single settings are "
+                "typed by --set NAME=VALUE, once for each: --set lr=3e-4 --set gamma=0.99."
+            )
         found = imported(name, option="--config")
         if isinstance(found, Mapping):
             return _of_dict(dict(found), name, source=PROGRAM)
@@ -228,6 +233,14 @@ def _unwrapped(values: dict[str, Any]) -> dict[str, Any]:
 def _of_dict(values: dict[str, Any], name: str, *, source: Source) -> Experiment:
     values = _unwrapped(values)
     unknown = sorted(map(str, values.keys() - set(_KEYS)))
+    several = [
+        key for key, value in values.items() if isinstance(value, Mapping) and "env" in value
+    ]
+    if len(several) > 1 and len(several) == len(values):
+        raise ConfigError(
+            f"--config {name} describes {len(several)} runs: {', '.join(map(str, several))}. Write "
+            "each into a file of its own, or search settings with local-trainer tune."
+        )
     given = {key: values.get(key) for key in ("config", "stop", "save", "code")}
     # A key with nothing behind it is None in YAML.
     parts: dict[str, Any] = {key: {} if part is None else part for key, part in given.items()}

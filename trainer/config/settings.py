@@ -196,6 +196,11 @@ class Setting(Generic[T]):
     name: str = ""
     annotation: str = ""
 
+    @property
+    def takes_keys(self) -> bool:
+        """Whether its value may be a dict."""
+        return "Mapping" in self.annotation or "dict" in self.annotation
+
     def declared(self, name: str, section: str) -> Setting[T]:
         """The setting as a class holds it that declares it under this name in its body."""
         given = getattr(self, "__orig_class__", None)  # of `Setting[float](…)`
@@ -618,10 +623,16 @@ class NameTable:
                 what, _NOT_OFFERED_SECTION, OLD_NAMES.refused_sections[name], unknown=True
             )
         if name in self.sections:
-            advice = f"`{name}` is a section method; give its arguments: `config.{name}(...)`."
+            given = ", ".join(f"`{key}`" for key in value) if isinstance(value, Mapping) else ""
+            advice = (
+                f"`{name}` is a section method, `config.{name}(...)`; its arguments are settings "
+                f"without it around them: {given or 'see describe_settings()'}."
+            )
             return Problem(what, "this is not a setting.", advice, unknown=True)
         if "." in name:
-            return Problem(what, "no setting has this name.", self._undotted(name), unknown=True)
+            return Problem(
+                what, "no setting has this name.", self._undotted(name, value), unknown=True
+            )
         owners = self.owners(next(iter(OLD_NAMES.dicts.get(name, {name: name}).values())))
         if owners:
             named = " and ".join(filter(None, (", ".join(owners[:-1]), owners[-1])))
@@ -656,13 +667,18 @@ class NameTable:
         advice = f"Did you mean `{spelled}`{home}?"
         return Problem(what, "no setting has this name.", advice, unknown=True)
 
-    def _undotted(self, name: str) -> str:
+    def _undotted(self, name: str, value: Any) -> str:
         """What to write instead of `section.setting` or `setting.key`, which are no names."""
         first, _, rest = name.partition(".")
+        setting = self.settings.get(self.resolve(first) or "")
+        if setting is not None and setting.takes_keys:
+            return f"Give a dict: {assignment(first, {rest: value})}; what it leaves out stays."
+        if setting is not None:
+            return f"`{first}` has no keys; give a value: `{first}=...`."
+        if self.resolve(rest) is not None:
+            return f"Leave `{first}.` out: settings have names of their own: `{rest}`."
         if first in self.sections:
-            return f"Leave `{first}.` out: settings have names of their own, such as `{rest}`."
-        if self.resolve(first) is not None:
-            return f"Give a dict for `{first}`: {{{rest!r}: ...}}; what it leaves out stays."
+            return self.unknown(rest, value, first).advice
         return "Names have no dots. `describe_settings()` lists all settings."
 
     def unknown_attribute(self, name: str, methods: Iterable[str]) -> Problem:

@@ -205,14 +205,14 @@ class DefaultModelConfig:
         known = [attribute.name for attribute in dataclasses.fields(cls)]
         unknown = [key for key in setting if key not in known]
         if unknown:
+            meant = [did_you_mean(_ELSEWHERE.get(key, key), known, IN_BRACKETS) for key in unknown]
+            shown = (f"{key!r}{hint}" for key, hint in zip(unknown, meant, strict=True))
             raise UnknownSettingError(
                 "The `model_config` has keys that the default network does not know: "
-                + "; ".join(
-                    f"{key!r}{did_you_mean(_ELSEWHERE.get(key, key), known, IN_BRACKETS)}"
-                    for key in unknown
-                )
-                + f". It knows {', '.join(known)}. Correct the spelling, or give an own "
-                "`module_class` in an `RLModuleSpec`, which may use any keys."
+                + "; ".join(shown)
+                + (". " if all(meant) else f". It knows {', '.join(known)}. ")
+                + "Correct the spelling, or give an own `module_class` in an `RLModuleSpec`, which "
+                "may use any keys."
             )
         if problems:
             raise ConfigError(

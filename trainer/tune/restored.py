@@ -43,6 +43,7 @@ from trainer.tune.stored_spec import (
     space_of_plain,
     stop_of_plain,
 )
+from trainer.tune.trial_files import ROWS_FILE
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +63,12 @@ def read_header(folder: Path) -> dict[str, Any]:
     check_links(folder)
     if not (folder / JOURNAL_FILE).is_file():
         above = [path for path in folder.parents if (path / JOURNAL_FILE).is_file()]
+        below = sorted(file.parent.name for file in folder.glob(f"*/{JOURNAL_FILE}"))
         hint = f" Give the experiment's folder, {above[0]}." if above else ""
+        if below and not above:
+            hint = f" Give one of the experiments in it: {', '.join(below)}."
+        elif (folder / ROWS_FILE).is_file() and not above:
+            hint = " It is a single run; experiments are what tune begins."
         raise _NoExperimentError(
             f"{folder} holds no experiment: there is no {JOURNAL_FILE} in it.{hint}"
         )
