@@ -25,6 +25,7 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
+from trainer.errors import ModuleError
 from trainer.learners import (
     GRADIENT_NORM,
     NOT_IN_TORCH,
@@ -131,6 +132,12 @@ class MARWILLearner(EpisodeLearner):
         needed = (ACTION_DIST_INPUTS, VF_PREDS) if self.settings.beta else (ACTION_DIST_INPUTS,)
         outputs = self.module.training_outputs(minibatch, *needed)
         loss = self.compute_loss(minibatch, outputs)
+        if np.isinf(loss.weights).any():
+            raise ModuleError(
+                "A weight exp(β A / c) is not finite: some advantage A is more than 88 times the "
+                f"norm c, whose square is {loss.moving_square:.6g}. Give "
+                "`moving_average_sqd_adv_norm_start` the square of what returns differ by."
+            )
         self.module.backward(
             d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds
         )
