@@ -252,6 +252,13 @@ def test_cql_learns_from_all_recorded_steps_and_saves_none(tmp_path):
     one_pass = made.copy(copy_frozen=False).offline_data(dataset_num_iters_per_learner=None)
     with one_pass.build_algo() as algo:
         assert algo.train()["learners/default_policy/num_module_steps_trained"] == 800
+    falling = made.copy(copy_frozen=False).training(critic_lr=[[0, 1e-3], [64, 0.0]])
+    with falling.build_algo() as algo:
+        rate = "learners/default_policy/default_optimizer_learning_rate"
+        assert [algo.train()[rate] for _ in range(2)] == pytest.approx([1e-3, 5e-4])
+        (played,) = algo.env_runner_group.foreach_env_runner(lambda one: one.module.get_state())
+        weights = algo.get_weights()["default_policy"]
+        assert all(np.array_equal(played[name], weights[name]) for name in played)
 
 
 # ---- going on

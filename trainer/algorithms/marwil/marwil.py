@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -27,12 +27,12 @@ from trainer.episodes.episode_columns import (
 )
 from trainer.errors import ModuleError
 from trainer.learners import (
-    GRADIENT_NORM,
     NOT_IN_TORCH,
     Columns,
     EpisodeLearner,
     LearnerSettings,
     TrainBatchEvent,
+    means_of_losses,
 )
 from trainer.modules.memory import state_form
 from trainer.types import Array, ModuleId, State
@@ -97,7 +97,9 @@ class MARWILLearner(EpisodeLearner):
         record, num_rows_trained = self.learn_in_minibatches(
             rows, columns.lengths, partial(self._step, lr=lr), rng=rng
         )
-        metrics = _means(record)
+        names = ("policy_loss", "vf_loss", "entropy", "total_loss")
+        metrics: dict[str, Any] = means_of_losses(record, names)
+        metrics["weight_max"] = max(float(loss.weights.max()) for loss, _ in record)
         if settings.beta:
             metrics["vf_explained_var"] = explained_variance(targets, values)
             metrics[_SQUARE] = self.moving_square
@@ -174,18 +176,6 @@ class MARWILLearner(EpisodeLearner):
         """Takes back what `extra_state` gave."""
         require_keys("MARWILLearner.set_extra_state()", "state", state, (_SQUARE,))
         self.moving_square = float(state[_SQUARE])
-
-
-def _means(record: Sequence[tuple[MARWILLoss, float]]) -> dict[str, Any]:
-    losses = [loss for loss, _ in record]
-    names = ("policy_loss", "vf_loss", "entropy", "total_loss")
-    means = {name: sum(getattr(loss, name) for loss in losses) / len(losses) for name in names}
-    norms = [norm for _, norm in record]
-    return {
-        **means,
-        "weight_max": max(float(loss.weights.max()) for loss in losses),
-        GRADIENT_NORM: sum(norms) / len(norms),
-    }
 
 
 # ---- config

@@ -51,7 +51,7 @@ class PPOTorchLearner(TorchLearner, PPOLearner):
         """One update; see `EpisodeLearner.learn`."""
         self._num_env_steps = num_env_steps
         # Not TorchLearner's: that of the PPOLearner behind it, which may be APPO's.
-        of_ppo = super(TorchLearner, self)
+        of_ppo: Any = super(TorchLearner, self)
         metrics = of_ppo.learn(columns, rng=rng, num_env_steps=num_env_steps, event=event)
         return self.with_rates(metrics)
 
