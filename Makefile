@@ -71,8 +71,9 @@ test-with: $(VENV)/.installed-test
 wheel: $(VENV)/.installed  ## builds the wheel into dist/
 	$(RUN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
-docs: $(VENV)/.installed  ## builds the documentation as a site into site/, without warnings
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+docs: $(VENV)/.installed  ## builds the documentation as a site into site/, without warnings; trains the agents of its gallery first
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,plot]'
+	test -d build/gallery || $(RUN)/python docs/make_gallery.py
 	$(RUN)/mkdocs build --strict
 
 bench: $(VENV)/.installed  ## compares with the peers that are installed, in one table; BENCH="NAME …" runs single benchmarks

@@ -259,7 +259,7 @@ class RLlibCallback:
     @event(
         "algorithm",
         fired="after lost, failed or interrupted env runners were replaced and put back to where "
-        "they were; in the next request to them if theirs was cut short",
+        "they were; after Ctrl-C with the next request",
         not_fired="for the first start of a runner, or when a runner is not replaced",
     )
     def on_env_runners_recreated(

@@ -193,20 +193,20 @@ def _failed_saves(stage: Stage) -> None:
 SCENARIOS: Final = (
     Scenario(
         "An iteration in one process",
-        "`num_env_runners=0`, one sub-env. The env runner is made first; `stop()` fires nothing.",
+        "`num_env_runners=0`, one sub-env. The env runner is made before the algorithm is "
+        "complete.",
         _plain,
     ),
     Scenario(
         "An iteration with a process and two sub-envs",
-        "`num_env_runners=1, num_envs_per_env_runner=2`. All sub-envs step, then each tells in "
-        "turn. Each has to play 3 of the 6 steps, so each plays one episode.",
+        "`num_env_runners=1, num_envs_per_env_runner=2`. In each step of the runner all "
+        "sub-envs step, then the events of each fire in turn. Each sub-env plays one episode.",
         _in_a_process,
     ),
     Scenario(
         "Episodes that are cut",
-        "`train_batch_size=4` ends an iteration in the middle of an episode, and the next one goes "
-        "on with it. Each piece is a trajectory of its own. No other event tells of the cut, and "
-        "`on_episode_end` comes once.",
+        "`train_batch_size=4` ends an iteration in the middle of an episode; the next one goes "
+        "on with it. `on_postprocess_trajectory` fires per chunk, `on_episode_end` once.",
         _cut,
     ),
     Scenario(
@@ -216,58 +216,56 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "Evaluation",
-        "`evaluation_interval=1, evaluation_duration=2`. Its runner is made with the algorithm. An "
-        "evaluation by hand fires the same, without `on_train_result`.",
+        "`evaluation_interval=1, evaluation_duration=2`. The evaluation runner was made with "
+        "the algorithm.",
         _evaluation,
     ),
     Scenario(
         "An env raises in `step`",
         "One runner, which may be replaced (the default). The third step of the first episode "
-        "raises. A new runner takes its place and plays the same steps, events included. The "
-        "algorithm is told when its answer has arrived.",
+        "raises. A new runner plays the same steps, events included. "
+        "`on_env_runners_recreated` fires when its answer has arrived.",
         _env_fails(1, where="step"),
     ),
     Scenario(
         "An env raises in `reset`",
-        "The same in the first reset: `on_episode_created` comes before it, `on_episode_start` "
-        "does not come.",
+        "The same in the first reset.",
         _env_fails(1, where="reset"),
     ),
     Scenario(
         "An env always raises",
-        "In the third step of the first episode, and again in every new process. After the second "
-        "time, the running episode is given up, without an event, and the runner goes on with a "
-        "later one. After the third time `train()` raises. The algorithm is not told: no runner "
-        "came back.",
+        "It raises in the third step, in every new process, too. After the second time the "
+        "running episode is given up without an event, and the runner begins another. After "
+        "the third time `train()` raises. No runner came back, so `on_env_runners_recreated` "
+        "does not fire.",
         _env_always_fails,
     ),
     Scenario(
         "An env raises, and nothing may be replaced",
-        "`restart_failed_env_runners=False`. `train()` raises what the env raised, and leaves the "
-        "algorithm as it was. The next `train()` makes the iteration again. The process lives on: "
-        "no runner is made.",
+        "`restart_failed_env_runners=False`. `train()` raises what the env raised; the next "
+        "`train()` makes the iteration again, in the same process.",
         _env_fails_without_restart("raise"),
     ),
     Scenario(
         "An env raises in the main process",
-        "`num_env_runners=0`. What the env raises comes out of `train()`. The same runner goes on.",
+        "`num_env_runners=0`. `train()` raises what the env raised. The same runner goes on.",
         _env_fails(0, where="step"),
     ),
     Scenario(
         "A runner dies",
-        "The runner's process is killed (SIGKILL) in the third step of the first episode.",
+        "Its process is killed (SIGKILL) in the third step of the first episode.",
         _env_fails(1, where="step", how="kill"),
     ),
     Scenario(
         "A runner dies, and nothing may be replaced",
-        "`restart_failed_env_runners=False`; killed as before. `train()` raises. Called again all "
-        "the same, it starts a new runner, and tells the algorithm.",
+        "`restart_failed_env_runners=False`. `train()` raises. The next `train()` starts a new "
+        "runner.",
         _env_fails_without_restart("kill"),
     ),
     Scenario(
         "A callback of the env runner raises",
-        "`on_episode_step`, in its first call. It is no failure of the runner: nothing is "
-        "replaced. Callbacks that come after the one that raised are not called.",
+        "`on_episode_step`, in its first call. The runner is not replaced. Callbacks that come "
+        "after the one that raised are not called.",
         _callback_fails("on_episode_step", 1),
     ),
     Scenario(
@@ -277,25 +275,25 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "A callback raises before an evaluation",
-        "`on_evaluate_start`, in its first call. Nothing is evaluated, and the whole iteration is "
+        "`on_evaluate_start`, in its first call. Nothing is evaluated; the whole iteration is "
         "undone.",
         _callback_fails("on_evaluate_start", 0, evaluation_interval=1, evaluation_duration=1),
     ),
     Scenario(
         "An evaluation runner dies",
-        "`evaluation_num_env_runners=1`; its process is killed (SIGKILL) in the third step. The "
-        "runner is made when it is first needed, and it plays the whole evaluation again.",
+        "`evaluation_num_env_runners=1`; the process is killed (SIGKILL) in the third step. "
+        "The new runner plays the whole evaluation again.",
         _evaluation_runner_dies,
     ),
     Scenario(
         "An evaluation raises",
-        "The env raises in the third step of the first evaluation episode. `on_evaluate_end` does "
-        "not fire, and the iteration is undone.",
+        "The env raises in the third step of the evaluation. `on_evaluate_end` does not fire; "
+        "the iteration is undone.",
         _evaluation_raises,
     ),
     Scenario(
         "An evaluation is cancelled",
-        "Ctrl-C in the second step of the first evaluation episode.",
+        "Ctrl-C in the second step of the evaluation.",
         _interrupt_evaluation,
     ),
     Scenario(
@@ -305,29 +303,26 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "Ctrl-C while sampling, with a process",
-        "Runners do not hear of Ctrl-C. One that still works when `train()` raises is ended, and "
-        "the next iteration starts another. That is no failure, but the algorithm is told, so that "
-        "it can prepare the new one.",
+        "A runner that still works when `train()` raises is ended. The next iteration starts "
+        "another, and `on_env_runners_recreated` fires, although nothing failed.",
         _interrupt_sampling(1),
     ),
     Scenario(
         "Ctrl-C while learning",
-        "`num_env_runners=0`; Ctrl-C in the middle of the update. The runner had answered; its "
-        "answer is undone.",
+        "`num_env_runners=0`; Ctrl-C in the middle of the update. The sample is undone, too.",
         _interrupt_learning,
     ),
     Scenario(
         "Sampling by hand",
-        "`train_batch_size=4`, so an episode is running after the first iteration, which is not "
-        "shown. Asking for whole episodes gives it up: it has no `on_episode_end`. What is sampled "
-        "by hand is not learnt from.",
+        "`train_batch_size=4`, so an episode is running after the first iteration, which is "
+        "not shown. Asking for whole episodes gives it up without `on_episode_end`. What is "
+        "sampled by hand is not learnt from.",
         _by_hand,
     ),
     Scenario(
         "Save and restore",
-        "One runner, `train_batch_size=4`, saved after an iteration, so in the middle of an "
-        "episode. The running episode is brought back without events. Restoring one component "
-        "fires nothing.",
+        "One runner, `train_batch_size=4`, saved in the middle of an episode, which is brought "
+        "back without events. Restoring one component fires nothing.",
         _save_and_restore,
     ),
     Scenario(

@@ -9,6 +9,7 @@ the order in which they fire from the runs of `callback_scenarios.py`, which are
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import signal
 import tempfile
@@ -23,7 +24,6 @@ from made_page import write_or_check
 
 from callbacks import EVENTS
 from callbacks.events import Event
-from callbacks.rllib_names import Renamed
 
 PAGE: Final = Path(__file__).with_name("callback-events.md")
 
@@ -33,11 +33,11 @@ _BLOCK_WIDTH: Final = 132
 _INTRODUCTION: Final = """\
 # Callback events
 
-This page is made by `docs/make_callback_events.py`; do not edit it by hand. The tables are those of
-`callbacks.EVENTS`; below them stands what real runs fired, made with each writing of the page.
+Here you look up when an event fires, with which arguments, and what fires when something fails: an
+env raises, a runner dies, a callback raises, Ctrl-C. How to write callbacks is in
+[callbacks.md](callbacks.md); the old names of arguments are [there](callbacks.md#arguments), too.
 
-How to give callbacks, their order, their state, and what an error in one does, is in
-[callbacks.md](callbacks.md). The tables from the code:
+The tables are in the code as well:
 
 ```python
 from callbacks import EVENTS
@@ -46,27 +46,32 @@ for name, event in EVENTS.items():
     print(name, event.process, ", ".join(event.arguments), event.fired, event.not_fired)
 ```
 
-Arguments are given by name. A callable gets an old name only if it names it.
+This page is made by `docs/make_callback_events.py`; do not edit it by hand.
 """
 
 _RUNS: Final = """\
 ## What fires in a run
 
-Each block shows calls and, below them, the events in the order in which they fired, and who fired
-them: the algorithm (in the main process) or an env runner. `×3` means three times in a row. Env
-runner 0 lives in the main process, the others in processes of their own; "(2nd)" marks the second
-process in the same place. All episodes have 3 steps, and an iteration asks for 6, so it plays two
-episodes, unless something else is said.
+Each block is the record of a real run: calls, and below them the events in the order in which they
+fired, with who fired them: the algorithm (in the main process) or an env runner.
 
-What callback objects remember is kept only of work that is committed: of answers of runners that
-arrived, in an iteration whose `train()` returned. Work that is not committed is made again and
-fires its events again; before that, the callbacks' state is put back. Making a new runner fires its
-events as well, and what callbacks remember of those is then replaced by the state of the runner
-before it.
+- Env runner 0 lives in the main process, the others in processes of their own; "(2nd)" is the
+  second process in the same place.
+- `×3` means three times in a row. `episode` means all events of a whole episode, as in the first
+  block (in evaluation without `on_postprocess_trajectory`).
+- Unless something else is said, an episode has 3 steps and an iteration 6, so two episodes.
 
-What callbacks do to the world outside (files, prints, requests) is not put back. So it can happen
-twice: below, wherever the same steps are fired again.
+When `train()` raises or a runner fails, the work is done again and fires its events again. The
+state of callback objects is put back before that, so it counts everything once. What callbacks do
+outside (files, prints, requests) is not put back and can happen twice. The events of making a new
+runner leave no trace in the state of callback objects: it is replaced by that of the runner before.
 """
+
+_WHOLE_EPISODES: Final = tuple(
+    ("on_episode_created", "on_episode_start", *["on_episode_step"] * 3, *end)
+    for end in (["on_postprocess_trajectory", "on_episode_end"], ["on_episode_end"])
+)
+"""What is written as one word, once the first block has shown it."""
 
 
 def page() -> str:
@@ -83,7 +88,8 @@ def page() -> str:
         for number, scenario in enumerate(SCENARIOS):
             stage = Stage(Path(folder, str(number)))
             scenario.play(stage)
-            parts.append(_scenario_text(scenario, stage.acts))
+            acts = stage.acts if number == 0 else [_in_short(act) for act in stage.acts]
+            parts.append(_scenario_text(scenario, acts))
     return "\n".join(parts)
 
 
@@ -92,19 +98,12 @@ def _events_table(events: Iterable[Event]) -> str:
         (
             f"`{event.name}`",
             ", ".join(f"`{name}`" for name in event.arguments),
-            ", ".join(_old_name(event, name) for name in event.old_arguments),
             event.fired,
             event.not_fired,
         )
         for event in events
     ]
-    return _table(("event", "arguments", "other names", "fired", "not fired"), rows)
-
-
-def _old_name(event: Event, name: str) -> str:
-    """An other name, with the argument it stands for if it only is another name."""
-    derivation = event.old_arguments[name]
-    return f"`{name}` = `{derivation.source}`" if isinstance(derivation, Renamed) else f"`{name}`"
+    return _table(("event", "arguments", "fired", "not fired"), rows)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -117,6 +116,18 @@ def _scenario_text(scenario: Scenario, acts: Sequence[Act]) -> str:
     doc = textwrap.fill(" ".join(scenario.text.split()), _TEXT_WIDTH)
     lines = [line for act in acts for line in _act_lines(act)]
     return f"### {scenario.title}\n\n{doc}\n\n```text\n" + "\n".join(lines) + "\n```\n"
+
+
+def _in_short(act: Act) -> Act:
+    """The act with one firing, named `episode`, for all those of a whole episode."""
+    firings = list(act.firings)
+    for whole in _WHOLE_EPISODES:
+        for start in range(len(firings) - len(whole), -1, -1):
+            part = firings[start : start + len(whole)]
+            is_of_one = len({firing.actor for firing in part}) == 1
+            if is_of_one and tuple(firing.event for firing in part) == whole:
+                firings[start : start + len(whole)] = [Firing(part[0].actor, "episode")]
+    return dataclasses.replace(act, firings=tuple(firings))
 
 
 def _act_lines(act: Act) -> list[str]:
@@ -144,10 +155,14 @@ def _act_lines(act: Act) -> list[str]:
 def _groups(firings: Iterable[Firing]) -> list[list[Firing]]:
     """The firings by lines: an actor's own ones, and each episode for itself."""
     groups: list[list[Firing]] = []
+    last = ""
     for firing in firings:
         is_new = not groups or groups[-1][0].actor != firing.actor
-        if is_new or firing.event in ("on_episode_created", "on_sample_end"):
+        begins = firing.event in ("on_episode_created", "episode", "on_sample_end")
+        goes_on = last == "episode" and firing.event != "on_episode_created"
+        if is_new or (begins and not goes_on):
             groups.append([])
+        last = firing.event
         groups[-1].append(firing)
     return groups
 

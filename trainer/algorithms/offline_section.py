@@ -42,17 +42,17 @@ class OfflineDataSection(ConfigValues, section="offline_data"):
     input_read_schema = Setting[dict[str, str]](
         {},
         _SCHEMA,
-        "what columns are called in Parquet files, by RLlib's names: `{'obs': 'state'}`.",
+        "names of columns in Parquet files, by RLlib's names: `{'obs': 'state'}`.",
     )
     actions_in_input_normalized = Setting[bool | None](
         None,
         optional(boolean()),
-        "recorded actions are as the module gave them, before they are scaled for the env. None: "
-        "those of `EpisodeRecorder` are, those of Parquet and Minari are what the env was given.",
+        "whether recorded actions are as the module gave them, before they are scaled for the env; "
+        "None: those of `EpisodeRecorder` are, those of Parquet and Minari are not.",
     )
     dataset_num_iters_per_learner = Setting[int | None](
         1,
         optional(integer(1)),
-        "updates per training step, each from the next `train_batch_size` recorded env steps; None "
-        "makes one pass over the recordings.",
+        "updates per training step, each from the next `train_batch_size` env steps; None makes "
+        "one pass over the recordings.",
     )

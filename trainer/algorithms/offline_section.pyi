@@ -27,13 +27,12 @@ class OfflineDataSection(ConfigValues):
             input_: where recordings are: a folder or an `.npz` file of `EpisodeRecorder` or
                 `local-trainer record`, a folder or file of Parquet rows, `minari:NAME`, or a list of
                 these.
-            input_read_schema: what columns are called in Parquet files, by RLlib's names: `{'obs':
-                'state'}`.
-            actions_in_input_normalized: recorded actions are as the module gave them, before they are
-                scaled for the env. None: those of `EpisodeRecorder` are, those of Parquet and Minari
-                are what the env was given.
+            input_read_schema: names of columns in Parquet files, by RLlib's names: `{'obs': 'state'}`.
+            actions_in_input_normalized: whether recorded actions are as the module gave them, before
+                they are scaled for the env; None: those of `EpisodeRecorder` are, those of Parquet and
+                Minari are not.
             dataset_num_iters_per_learner: updates per training step, each from the next
-                `train_batch_size` recorded env steps; None makes one pass over the recordings.
+                `train_batch_size` env steps; None makes one pass over the recordings.
             **old_names: old names of these settings.
 
         Raises:

@@ -20,28 +20,27 @@ class PolicyAndCriticsTrainingSection(ConfigValues, section="training"):
     lr = Setting[Any](
         None,
         _NO_LR,
-        "the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.",
+        "must stay None: there are `actor_lr` and `critic_lr`.",
     )
     actor_lr = Setting[GivenSchedule](
         3e-05,
         schedule(0),
-        "learning rate of the policy: a number, or a schedule `[[env_steps, value], ...]` starting "
-        "at 0.",
+        "the learning rate of the policy.",
     )
     critic_lr = Setting[GivenSchedule](
         0.0003,
         schedule(0),
-        "learning rate of the critics, likewise.",
+        "the learning rate of the critics.",
     )
     twin_q = Setting(
         True,
         boolean(),
-        "learn two critics and believe the smaller value (Fujimoto et al. 2018).",
+        "learn two critics and take the smaller value (Fujimoto et al. 2018).",
     )
     td_error_loss_fn = Setting(
         "huber",
         one_of("huber", "mse"),
-        'ours: the loss of the critics, "huber" or "mse", which is that of the papers.',
+        'the loss of the critics; "mse" is that of the papers.',
     )
     policy_model_config = Setting[dict[str, Any]](
         {},

@@ -53,15 +53,14 @@ class EnvironmentSection(ConfigValues, section="environment"):
     env = Setting[Any](
         None,
         optional(_ENV),
-        "a registered name, a gymnasium id, a dotted path to a class, a class or a function; the "
-        "last two are called with one `EnvContext`.",
+        "a registered name, a gymnasium id, a dotted path to a class, or a class or function that "
+        "is called with one `EnvContext`.",
         is_positional=True,
     )
     env_config = Setting[dict[Any, Any]](
         {},
         mapping(),
-        "what the env finds in its `EnvContext`. Merged into what is already there, on every "
-        "level.",
+        "what the env finds in its `EnvContext`; merged into what is there, on every level.",
         merge=Merge.DEEP,
     )
     observation_space = Setting[Any](
@@ -77,21 +76,21 @@ class EnvironmentSection(ConfigValues, section="environment"):
     max_empty_steps = Setting(
         1000,
         integer(1),
-        "with several agents: an env that observes no agent for more env steps in a row is taken "
-        "for broken.",
+        "with several agents: an env that observes no agent for more env steps in a row counts as "
+        "broken.",
         unit="env steps",
     )
     clip_rewards = Setting[float | bool | None](
         None,
         optional(either(boolean(), number(above=0))),
-        "learn from the sign of rewards (True), or from rewards clipped to ±c (a number c); False "
-        "and None leave them. Reported returns are the env's own.",
+        "learn from the sign of rewards (True), or from rewards clipped to ±c (a number c); "
+        "returns are reported unclipped.",
     )
     normalize_rewards = Setting(
         False,
         boolean(),
-        "learn from rewards divided by the running standard deviation of the discounted return, "
-        "and clipped to ±10. Reported returns are the env's own.",
+        "learn from rewards divided by the running standard deviation of the discounted return and "
+        "clipped to ±10; returns are reported as the env gave them.",
     )
     normalize_actions = Setting(
         True,
@@ -164,9 +163,9 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     gym_env_vectorize_mode = Setting(
         "SYNC",
         _VECTORIZE_MODE,
-        '"SYNC" steps the envs of a runner one after the other; "VECTOR_ENTRY_POINT" steps a '
-        "vector env of gymnasium's or of a creator's in one call ([envs](envs.md#vector-envs)); "
-        '"ENVPOOL" one of EnvPool\'s ([envs](envs.md#envpool)).',
+        '"SYNC" steps the envs of a runner one after the other, "VECTOR_ENTRY_POINT" in one call '
+        'of a vector env ([envs](envs.md#vector-envs)), "ENVPOOL" by EnvPool '
+        "([envs](envs.md#envpool)).",
         normalize=_vectorize_mode,
     )
     num_cpus_per_env_runner = Setting[float](
@@ -182,8 +181,7 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     sample_timeout_s = Setting[float | None](
         60.0,
         optional(number(above=0)),
-        "the longest time a runner may go without an env step or reset before it is replaced; None "
-        "waits.",
+        "a runner without an env step or reset for so long is replaced; None waits.",
         unit="s",
     )
     env_to_module_connector = Setting[_Connector](
@@ -205,7 +203,7 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     rollout_fragment_length = Setting[int | str](
         200,
         either(integer(1), one_of("auto")),
-        'env steps each env owes per sample; "auto" divides the train batch.',
+        'env steps of each env per sample; "auto" divides the train batch.',
         unit="env steps",
     )
     batch_mode = Setting(
@@ -217,22 +215,21 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     explore = Setting(
         True,
         boolean(),
-        "main switch of exploration; False takes the most likely action.",
+        "whether to explore; False takes the most likely action.",
     )
     exploration_config = Setting[Any](
         {},
         mapping(),
-        'the strategy that chooses actions: `{"type": ..., arguments}`, where `type` is a name '
-        "(see docs/exploration.md), a dotted path, a class, a callable or a strategy; merged into "
-        "what is there unless the type changes.",
+        'the exploration strategy, `{"type": ..., arguments}` (see docs/exploration.md); merged '
+        "into what is there unless the type changes.",
         merge=Merge.BY_TYPE,
         normalize=_exploration_config,
     )
     observation_filter = Setting(
         "NoFilter",
         text(),
-        '"MeanStdFilter" brings observations to mean 0 and standard deviation 1 by running '
-        'statistics over all runners; "NoFilter" does not.',
+        '"MeanStdFilter" normalises observations by the running mean and standard deviation over '
+        'all runners; "NoFilter" does not.',
         normalize=_filter_of_today,
     )
 
@@ -287,7 +284,7 @@ class EvaluationSection(ConfigValues, section="evaluation"):
     evaluation_interval = Setting[int | None](
         None,
         optional(integer(0)),
-        "evaluate after every so many iterations; None and 0 do not evaluate.",
+        "evaluate after every so many iterations; None and 0: never.",
         unit="iterations",
     )
     evaluation_duration = Setting[int | str](
@@ -298,40 +295,39 @@ class EvaluationSection(ConfigValues, section="evaluation"):
     evaluation_duration_unit = Setting(
         "episodes",
         one_of("episodes", "timesteps"),
-        '"episodes" or "timesteps". Episodes are played exactly; env steps are rounded up to a '
-        "multiple of the evaluation runners.",
+        '"episodes" are played exactly, "timesteps" (env steps) are rounded up to a multiple of '
+        "the evaluation runners.",
     )
     evaluation_auto_duration_min_env_steps_per_sample = Setting(
         100,
         integer(1),
-        'with duration "auto" a runner plays in chunks; the least env steps of one.',
+        'the least env steps of a runner\'s chunk, with duration "auto".',
         unit="env steps",
     )
     evaluation_auto_duration_max_env_steps_per_sample = Setting(
         2000,
         integer(1),
-        "the most env steps of one.",
+        "the most env steps of such a chunk.",
         unit="env steps",
     )
     evaluation_sample_timeout_s = Setting[float | None](
         120.0,
         optional(number(above=0)),
-        "a runner that makes no env step for so long is replaced; and one in which no episode ends "
-        "for so long ends its part of the evaluation with the episodes that have ended (NaN if "
-        "none has). None waits.",
+        "a runner without an env step for so long is replaced; one in which no episode ends for so "
+        "long ends its part of the evaluation; None waits.",
         unit="s",
     )
     evaluation_parallel_to_training = Setting(
         False,
         boolean(),
-        "evaluate the previous weights while the training step runs; needs evaluation runners that "
-        "are processes.",
+        "evaluate the previous weights while the training step runs; needs "
+        "`evaluation_num_env_runners` ≥ 1.",
     )
     evaluation_config = Setting[Any](
         None,
         optional(mapping()),
-        'settings that differ in evaluation, e.g. `{"explore": False}`, or a config whose given '
-        "settings are taken. Merged into what is there; None removes all.",
+        'settings that differ in evaluation, e.g. `{"explore": False}`, as a dict or a config; '
+        "merged into what is there; None removes all.",
         merge=Merge.DEEP,
         normalize=_given_settings,
         holds_settings=True,
@@ -344,9 +340,8 @@ class EvaluationSection(ConfigValues, section="evaluation"):
     evaluation_seed = Setting[int | None](
         None,
         optional(integer(0)),
-        "the root seed of evaluation episodes, which are then the same at every evaluation. None: "
-        "the `seed` of `evaluation_config`, if it is another than training's; else they are "
-        "derived from `seed`.",
+        "the root seed of evaluation episodes, which are then the same at every evaluation; None: "
+        "the `seed` of `evaluation_config`, or else seeds derived from `seed`.",
     )
     custom_evaluation_function = Setting[Callable[..., Any] | None](
         None,
@@ -357,14 +352,13 @@ class EvaluationSection(ConfigValues, section="evaluation"):
     always_attach_evaluation_results = Setting(
         True,
         boolean(),
-        "keep the last evaluation in every later result; False shows it only in the result of its "
-        "own iteration.",
+        "keep the last evaluation in every later result.",
     )
     enable_async_evaluation = Setting(
         False,
         boolean(),
         "training waits for no evaluation; its result comes with the iteration in which it is "
-        "over, and runners take over the work of those that hang.",
+        "over.",
     )
 
 
@@ -408,22 +402,20 @@ class FaultToleranceSection(ConfigValues, section="fault_tolerance"):
     num_consecutive_env_runner_failures_tolerance = Setting(
         100,
         integer(0),
-        "failures of one runner without progress that are tolerated in a row, and in excess of its "
-        "answers (those that are not kills from outside: this or 8); failures in a row of a single "
-        "env: this or 10.",
+        "failures of one runner without progress before `train()` raises "
+        "(docs/fault-tolerance.md); of a single env, this or 10 in a row.",
     )
     env_runner_restore_timeout_s = Setting[float](
         1800.0,
         number(above=0),
-        "how long a runner may take to be made, until its episodes are put back; from then on the "
-        "limit of sampling holds.",
+        "how long a runner may take to be made, until its episodes are put back.",
         unit="s",
     )
     crash_dir = Setting[str | None](
         None,
         optional(text()),
-        "directory for files from which requests that failed can be played again (`local-trainer "
-        "replay-episode`); None keeps none.",
+        "directory for files of failed requests, which `local-trainer replay-episode` plays again; "
+        "None keeps none.",
     )
 
 
@@ -433,15 +425,15 @@ class ResourcesSection(ConfigValues, section="resources"):
     engine = Setting[str | Engine](
         "local",
         _engine(),
-        '"local": processes of this machine; "ray": on a Ray cluster (docs/scale-out.md); or an '
+        '"local": processes of this machine; "ray": a Ray cluster (docs/scale-out.md); or an '
         "engine of your own. Checkpoints do not hold it.",
         is_saved=False,
     )
     strict_cpus = Setting(
         False,
         boolean(),
-        'with engine="ray", refuse machines whose CPUs are of another kind than this one\'s: their '
-        "results may differ in the last bits.",
+        'with engine="ray", refuse machines with another kind of CPU: their results may differ in '
+        "the last bits.",
         is_saved=False,
     )
     placement_strategy = Setting(
@@ -463,26 +455,26 @@ class ReportingSection(ConfigValues, section="reporting"):
     metrics_num_episodes_for_smoothing = Setting[int | None](
         100,
         optional(integer(1)),
-        "episode means are over the last so many episodes of all runners; None means all episodes "
-        "since the last result, as in evaluation.",
+        "episode means are over the last so many episodes of all runners; None: over all since the "
+        "last result, as in evaluation.",
         unit="episodes",
     )
     min_time_s_per_iteration = Setting[float | None](
         None,
         optional(number(0)),
-        "an iteration repeats its training step until it has lasted as long; None: once.",
+        "repeat the training step until an iteration has lasted so long; None: once.",
         unit="s",
     )
     min_train_timesteps_per_iteration = Setting[int | None](
         0,
         optional(integer(0)),
-        "... until it has trained on as many env steps.",
+        "repeat it until so many env steps were trained on.",
         unit="env steps",
     )
     min_sample_timesteps_per_iteration = Setting[int | None](
         0,
         optional(integer(0)),
-        "... until it has sampled as many env steps.",
+        "repeat it until so many env steps were sampled.",
         unit="env steps",
     )
 
@@ -493,8 +485,8 @@ class DebuggingSection(ConfigValues, section="debugging"):
     seed = Setting[int | None](
         None,
         optional(integer(0)),
-        "the root seed; the same seed and settings give the same run. None draws one, which is "
-        "reported.",
+        "the root seed: the same seed and settings give the same run; None draws one and reports "
+        "it.",
     )
 
 
@@ -521,31 +513,30 @@ class TrainingSection(ConfigValues, section="training"):
             "None or a class derived from the algorithm's learner, such as PPOLearner",
             lambda value: value is None or (isinstance(value, type) and issubclass(value, Learner)),
         ),
-        "how updates are made: a class derived from the algorithm's own learner, such as "
-        "`PPOLearner`; see docs/own-algorithm.md.",
+        "how updates are made: a class derived from the algorithm's own learner; see "
+        "docs/own-algorithm.md.",
     )
     learner_connector = Setting[_Connector](
         None,
         optional(function()),
         "makes connector pieces that see the episodes of an update before it learns from them (PPO "
-        "and PG): `lambda observation_space, action_space: MyPiece()`; see docs/connectors.md.",
+        "and PG); see docs/connectors.md.",
     )
     gamma = Setting[float](
         0.99,
         number(0, maximum=1),
-        "the discount factor, in [0, 1].",
+        "the discount factor.",
     )
     lr = Setting[GivenSchedule](
         0.001,
         schedule(0),
-        "the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.",
+        "the learning rate.",
     )
     torch_lr_schedulers = Setting[Sequence[Callable[..., Any]] | None](
         None,
         optional(several(function())),
-        "schedulers of Torch that change the learning rate after each update, one after another "
-        "(PPO and PG): `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. "
-        "They begin at `lr`; any network may be used.",
+        "Torch's schedulers, which change `lr` after each update (PPO and PG): "
+        "`[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`.",
     )
     grad_clip = Setting[float | None](
         None,
@@ -561,8 +552,7 @@ class TrainingSection(ConfigValues, section="training"):
     adam_epsilon = Setting[float](
         1e-08,
         number(above=0),
-        "Adam's ε, which keeps its steps finite; larger ones make steps with small gradients "
-        "smaller.",
+        "Adam's ε; larger values make steps with small gradients smaller.",
     )
     train_batch_size = Setting(
         32,
@@ -589,15 +579,14 @@ class TrainingSection(ConfigValues, section="training"):
     sample_ahead = Setting[bool | int](
         False,
         either(boolean(), integer(0, 64)),
-        "let env runners play so many samples ahead, with the weights of now, while this one is "
-        "learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as a rule, but "
-        "for the first ones.",
+        "how many samples env runners play ahead while the main process learns, with weights that "
+        "lack as many updates (PPO, APPO); True is one.",
     )
     learner_config_dict = Setting[dict[str, Any]](
         {},
         mapping(),
-        "your own data, which nothing here reads: callbacks find it in `algorithm.config`, a "
-        "learner of yours in `self.config`.",
+        "your own data: callbacks find it in `algorithm.config`, a learner of yours in "
+        "`self.config`.",
         merge=Merge.DEEP,
     )
 
@@ -651,39 +640,31 @@ class MultiAgentSection(ConfigValues, section="multi_agent"):
     policies = Setting[Any](
         {DEFAULT_MODULE_ID: None},
         _POLICIES,
-        "modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By default "
-        "there is one module, which serves all agents.",
+        "modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids; by default "
+        "one module serves all agents.",
         normalize=_policies,
     )
     policy_mapping_fn = Setting[Any](
         None,
         _MAPPING_FN,
-        "`{agent: module id}`, or a function that gives the module of an agent. It is called once "
-        "per episode and agent, right after the reset, as `fn(agent_id, episode)`; of the episode "
-        "it may use `number` and what the reset gave. Arguments that it does not name are left "
-        "out; `rng` is a generator that follows from episode and agent. A function whose first "
-        'argument is `episode` gives `{agent: module id}` for all; `{"type": Class, **arguments}` '
-        "makes what is called.",
+        "`{agent: module id}`, or a function `fn(agent_id, episode)` that gives an agent's module, "
+        "asked once per episode; see docs/multi-agent.md.",
     )
     policies_to_train = Setting[Any](
         None,
         anything("None, module ids or a callable"),
-        "ids of the modules that learn, or a function `f(module_id, batch)` that is asked once per "
+        "ids of the modules that learn, or a function `f(module_id, batch)`, asked once per "
         "update; None trains all.",
     )
     count_steps_by = Setting(
         "env_steps",
         one_of("env_steps", "agent_steps"),
-        "what `train_batch_size`, `rollout_fragment_length`, "
-        "`num_steps_sampled_before_learning_starts`, `training_intensity`, an evaluation's "
-        '"timesteps" and the least numbers of steps per iteration count: "env_steps", or '
-        '"agent_steps", which are the completed actions of all agents. By agent steps, every env '
-        "slot plays whole env steps until it has its share, and what it made beyond that is taken "
-        "off its next share. Schedules and target networks go by env steps.",
+        "the steps that `train_batch_size`, `rollout_fragment_length` and other numbers of steps "
+        'count: "env_steps", or "agent_steps", the actions of all agents; see docs/multi-agent.md.',
     )
     rewards_after_end = Setting(
         "credit",
         one_of("credit", "error"),
-        'what an agent is paid after its end: "credit" adds it to its last reward if that was not '
-        'handed out yet, and counts it in returns in any case; "error" refuses it.',
+        'a reward of an agent after its end: "credit" adds it to its last one, or to the return if '
+        'that was handed out already; "error" refuses it.',
     )

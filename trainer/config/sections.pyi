@@ -43,18 +43,18 @@ class EnvironmentSection(ConfigValues):
         """Say which environment is played.
 
         Args:
-            env: a registered name, a gymnasium id, a dotted path to a class, a class or a function; the
-                last two are called with one `EnvContext`.
-            env_config: what the env finds in its `EnvContext`. Merged into what is already there, on
-                every level.
+            env: a registered name, a gymnasium id, a dotted path to a class, or a class or function
+                that is called with one `EnvContext`.
+            env_config: what the env finds in its `EnvContext`; merged into what is there, on every
+                level.
             observation_space: overrides the env's observation space.
             action_space: overrides the env's action space.
             max_empty_steps: with several agents: an env that observes no agent for more env steps in a
-                row is taken for broken.
+                row counts as broken.
             clip_rewards: learn from the sign of rewards (True), or from rewards clipped to ±c (a number
-                c); False and None leave them. Reported returns are the env's own.
+                c); returns are reported unclipped.
             normalize_rewards: learn from rewards divided by the running standard deviation of the
-                discounted return, and clipped to ±10. Reported returns are the env's own.
+                discounted return and clipped to ±10; returns are reported as the env gave them.
             normalize_actions: the module acts in [-1, 1]; actions are scaled to the bounds of a Box
                 before `step`.
             clip_actions: actions are clipped to the bounds of a Box before `step`.
@@ -108,25 +108,23 @@ class EnvRunnersSection(ConfigValues):
         Args:
             num_env_runners: processes that sample; 0 samples in the main process.
             num_envs_per_env_runner: envs that each runner steps together.
-            gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other;
-                "VECTOR_ENTRY_POINT" steps a vector env of gymnasium's or of a creator's in one call
-                ([envs](envs.md#vector-envs)); "ENVPOOL" one of EnvPool's ([envs](envs.md#envpool)).
+            gym_env_vectorize_mode: "SYNC" steps the envs of a runner one after the other,
+                "VECTOR_ENTRY_POINT" in one call of a vector env ([envs](envs.md#vector-envs)),
+                "ENVPOOL" by EnvPool ([envs](envs.md#envpool)).
             num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
             custom_resources_per_env_runner: other resources to reserve for each runner there.
-            sample_timeout_s: the longest time a runner may go without an env step or reset before it is
-                replaced; None waits.
+            sample_timeout_s: a runner without an env step or reset for so long is replaced; None waits.
             env_to_module_connector: makes connector pieces between env and module.
             module_to_env_connector: makes connector pieces between module and env.
             episode_lookback_horizon: steps of the past kept when a running episode is cut.
-            rollout_fragment_length: env steps each env owes per sample; "auto" divides the train batch.
+            rollout_fragment_length: env steps of each env per sample; "auto" divides the train batch.
             batch_mode: "truncate_episodes" cuts running episodes at the end of a sample,
                 "complete_episodes" plays them to their end.
-            explore: main switch of exploration; False takes the most likely action.
-            exploration_config: the strategy that chooses actions: `{"type": ..., arguments}`, where
-                `type` is a name (see docs/exploration.md), a dotted path, a class, a callable or a
-                strategy; merged into what is there unless the type changes.
-            observation_filter: "MeanStdFilter" brings observations to mean 0 and standard deviation 1
-                by running statistics over all runners; "NoFilter" does not.
+            explore: whether to explore; False takes the most likely action.
+            exploration_config: the exploration strategy, `{"type": ..., arguments}` (see
+                docs/exploration.md); merged into what is there unless the type changes.
+            observation_filter: "MeanStdFilter" normalises observations by the running mean and standard
+                deviation over all runners; "NoFilter" does not.
             **old_names: old names of these settings.
 
         Raises:
@@ -195,8 +193,7 @@ class CallbacksSection(ConfigValues):
             on_evaluate_end: functions called after every evaluation, before its metrics are returned or
                 put into a result.
             on_env_runners_recreated: functions called after lost, failed or interrupted env runners
-                were replaced and put back to where they were; in the next request to them if theirs was
-                cut short.
+                were replaced and put back to where they were; after Ctrl-C with the next request.
             on_workers_recreated: functions called directly after `on_env_runners_recreated`, which is
                 its new name.
             on_checkpoint_loaded: functions called after a checkpoint was loaded by any route and all
@@ -265,31 +262,28 @@ class EvaluationSection(ConfigValues):
         """Say when and how the weights are evaluated.
 
         Args:
-            evaluation_interval: evaluate after every so many iterations; None and 0 do not evaluate.
+            evaluation_interval: evaluate after every so many iterations; None and 0: never.
             evaluation_duration: how many episodes or env steps; "auto" lasts as long as the training
                 step.
-            evaluation_duration_unit: "episodes" or "timesteps". Episodes are played exactly; env steps
-                are rounded up to a multiple of the evaluation runners.
-            evaluation_auto_duration_min_env_steps_per_sample: with duration "auto" a runner plays in
-                chunks; the least env steps of one.
-            evaluation_auto_duration_max_env_steps_per_sample: the most env steps of one.
-            evaluation_sample_timeout_s: a runner that makes no env step for so long is replaced; and
-                one in which no episode ends for so long ends its part of the evaluation with the
-                episodes that have ended (NaN if none has). None waits.
+            evaluation_duration_unit: "episodes" are played exactly, "timesteps" (env steps) are rounded
+                up to a multiple of the evaluation runners.
+            evaluation_auto_duration_min_env_steps_per_sample: the least env steps of a runner's chunk,
+                with duration "auto".
+            evaluation_auto_duration_max_env_steps_per_sample: the most env steps of such a chunk.
+            evaluation_sample_timeout_s: a runner without an env step for so long is replaced; one in
+                which no episode ends for so long ends its part of the evaluation; None waits.
             evaluation_parallel_to_training: evaluate the previous weights while the training step runs;
-                needs evaluation runners that are processes.
-            evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, or a
-                config whose given settings are taken. Merged into what is there; None removes all.
+                needs `evaluation_num_env_runners` ≥ 1.
+            evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, as a dict
+                or a config; merged into what is there; None removes all.
             evaluation_num_env_runners: processes that evaluate; 0 evaluates in the main process.
             evaluation_seed: the root seed of evaluation episodes, which are then the same at every
-                evaluation. None: the `seed` of `evaluation_config`, if it is another than training's;
-                else they are derived from `seed`.
+                evaluation; None: the `seed` of `evaluation_config`, or else seeds derived from `seed`.
             custom_evaluation_function: called as `fn(algorithm, eval_env_runner_group)` instead of
                 playing episodes; gives a dict of metrics, or (dict, env steps, agent steps).
-            always_attach_evaluation_results: keep the last evaluation in every later result; False
-                shows it only in the result of its own iteration.
+            always_attach_evaluation_results: keep the last evaluation in every later result.
             enable_async_evaluation: training waits for no evaluation; its result comes with the
-                iteration in which it is over, and runners take over the work of those that hang.
+                iteration in which it is over.
             **old_names: old names of these settings.
 
         Raises:
@@ -330,13 +324,12 @@ class FaultToleranceSection(ConfigValues):
                 failure without progress on.
             restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace that
                 env alone; its runner only if that does not help.
-            num_consecutive_env_runner_failures_tolerance: failures of one runner without progress that
-                are tolerated in a row, and in excess of its answers (those that are not kills from
-                outside: this or 8); failures in a row of a single env: this or 10.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner without progress
+                before `train()` raises (docs/fault-tolerance.md); of a single env, this or 10 in a row.
             env_runner_restore_timeout_s: how long a runner may take to be made, until its episodes are
-                put back; from then on the limit of sampling holds.
-            crash_dir: directory for files from which requests that failed can be played again
-                (`local-trainer replay-episode`); None keeps none.
+                put back.
+            crash_dir: directory for files of failed requests, which `local-trainer replay-episode`
+                plays again; None keeps none.
             **old_names: old names of these settings.
 
         Raises:
@@ -359,10 +352,10 @@ class ResourcesSection(ConfigValues):
         """Say where env runners run.
 
         Args:
-            engine: "local": processes of this machine; "ray": on a Ray cluster (docs/scale-out.md); or
-                an engine of your own. Checkpoints do not hold it.
-            strict_cpus: with engine="ray", refuse machines whose CPUs are of another kind than this
-                one's: their results may differ in the last bits.
+            engine: "local": processes of this machine; "ray": a Ray cluster (docs/scale-out.md); or an
+                engine of your own. Checkpoints do not hold it.
+            strict_cpus: with engine="ray", refuse machines with another kind of CPU: their results may
+                differ in the last bits.
             placement_strategy: how runners are spread over machines (engine="ray"): "PACK", "SPREAD",
                 "STRICT_PACK" or "STRICT_SPREAD".
             **old_names: old names of these settings.
@@ -393,11 +386,11 @@ class ReportingSection(ConfigValues):
         Args:
             keep_per_episode_custom_metrics: report lists of custom metrics instead of their mean.
             metrics_num_episodes_for_smoothing: episode means are over the last so many episodes of all
-                runners; None means all episodes since the last result, as in evaluation.
-            min_time_s_per_iteration: an iteration repeats its training step until it has lasted as
-                long; None: once.
-            min_train_timesteps_per_iteration: ... until it has trained on as many env steps.
-            min_sample_timesteps_per_iteration: ... until it has sampled as many env steps.
+                runners; None: over all since the last result, as in evaluation.
+            min_time_s_per_iteration: repeat the training step until an iteration has lasted so long;
+                None: once.
+            min_train_timesteps_per_iteration: repeat it until so many env steps were trained on.
+            min_sample_timesteps_per_iteration: repeat it until so many env steps were sampled.
             **old_names: old names of these settings.
 
         Raises:
@@ -416,8 +409,8 @@ class DebuggingSection(ConfigValues):
         """Say what makes a run repeatable and visible.
 
         Args:
-            seed: the root seed; the same seed and settings give the same run. None draws one, which is
-                reported.
+            seed: the root seed: the same seed and settings give the same run; None draws one and
+                reports it.
             **old_names: old names of these settings.
 
         Raises:
@@ -467,31 +460,26 @@ class TrainingSection(ConfigValues):
         """Say how the algorithm learns; algorithms add their own arguments.
 
         Args:
-            learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-algorithm.md.
+            learner_class: how updates are made: a class derived from the algorithm's own learner; see
+                docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
-                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/connectors.md.
-            gamma: the discount factor, in [0, 1].
-            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
-            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
-                one after another (PPO and PG):
-                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
-                `lr`; any network may be used.
+                learns from them (PPO and PG); see docs/connectors.md.
+            gamma: the discount factor.
+            lr: the learning rate.
+            torch_lr_schedulers: Torch's schedulers, which change `lr` after each update (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
-            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
-                gradients smaller.
+            adam_epsilon: Adam's ε; larger values make steps with small gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
-            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
-                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
-                a rule, but for the first ones.
-            learner_config_dict: your own data, which nothing here reads: callbacks find it in
-                `algorithm.config`, a learner of yours in `self.config`.
+            sample_ahead: how many samples env runners play ahead while the main process learns, with
+                weights that lack as many updates (PPO, APPO); True is one.
+            learner_config_dict: your own data: callbacks find it in `algorithm.config`, a learner of
+                yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
@@ -552,25 +540,17 @@ class MultiAgentSection(ConfigValues):
 
         Args:
             algorithm_config_overrides_per_module: by module id: settings that are different for it.
-            policies: modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids. By
-                default there is one module, which serves all agents.
-            policy_mapping_fn: `{agent: module id}`, or a function that gives the module of an agent. It
-                is called once per episode and agent, right after the reset, as `fn(agent_id, episode)`;
-                of the episode it may use `number` and what the reset gave. Arguments that it does not
-                name are left out; `rng` is a generator that follows from episode and agent. A function
-                whose first argument is `episode` gives `{agent: module id}` for all; `{"type": Class,
-                **arguments}` makes what is called.
-            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)` that
-                is asked once per update; None trains all.
-            count_steps_by: what `train_batch_size`, `rollout_fragment_length`,
-                `num_steps_sampled_before_learning_starts`, `training_intensity`, an evaluation's
-                "timesteps" and the least numbers of steps per iteration count: "env_steps", or
-                "agent_steps", which are the completed actions of all agents. By agent steps, every env
-                slot plays whole env steps until it has its share, and what it made beyond that is taken
-                off its next share. Schedules and target networks go by env steps.
-            rewards_after_end: what an agent is paid after its end: "credit" adds it to its last reward
-                if that was not handed out yet, and counts it in returns in any case; "error" refuses
-                it.
+            policies: modules by id (`{id: PolicySpec}`, an `RLModuleSpec` or None), or just ids; by
+                default one module serves all agents.
+            policy_mapping_fn: `{agent: module id}`, or a function `fn(agent_id, episode)` that gives an
+                agent's module, asked once per episode; see docs/multi-agent.md.
+            policies_to_train: ids of the modules that learn, or a function `f(module_id, batch)`, asked
+                once per update; None trains all.
+            count_steps_by: the steps that `train_batch_size`, `rollout_fragment_length` and other
+                numbers of steps count: "env_steps", or "agent_steps", the actions of all agents; see
+                docs/multi-agent.md.
+            rewards_after_end: a reward of an agent after its end: "credit" adds it to its last one, or
+                to the return if that was handed out already; "error" refuses it.
             **old_names: old names of these settings.
 
         Raises:

@@ -101,6 +101,7 @@ def _tables(runs: Sequence[Run], labels: Sequence[str] | None) -> dict[str, Any]
         "runs": [_facts(run, name) for name, run in zip(names, runs, strict=True)],
         "names": names,
         "labels": list(groups),
+        "is_any_repeated": any(len(members) > 1 for members in groups.values()),
         "differing": _differing_by_label(groups),
         "faults": {
             name: found for name, run in zip(names, runs, strict=True) if (found := _faults(run))
@@ -281,6 +282,14 @@ _TEMPLATE: Final = """\
   figcaption { color: #555; font-size: .9rem; }
   pre { background: #f5f5f5; padding: .7rem; overflow-x: auto; font-size: .85rem; }
   .bar { display: inline-block; height: .7rem; background: #0072B2; }
+  @media (prefers-color-scheme: dark) {
+    body { color: #e4e4e4; background: #161616; }
+    h2, th, td { border-color: #444; }
+    a { color: #7ab8e6; }
+    figcaption { color: #aaa; }
+    pre { background: #262626; }
+    figure svg { filter: invert(.91) hue-rotate(180deg); }  /* paper dark, colours as they were */
+  }
 </style>
 </head>
 <body>
@@ -289,8 +298,10 @@ _TEMPLATE: Final = """\
 {{ names|join(", ") }}.</p>
 
 <h2>Learning curves</h2>
+{% if is_any_repeated %}
 <p>Thick: median over the runs of a kind, up to the end of the shortest. Band: the middle half of
 them. Thin: each run.</p>
+{% endif %}
 {% for caption, svg in curves %}
 <figure>{{ svg|safe }}<figcaption>{{ caption }}</figcaption></figure>
 {% endfor %}
@@ -303,19 +314,25 @@ them. Thin: each run.</p>
 {% endfor %}
 {% endif %}
 
+{% if is_any_repeated %}
 <h2>Final returns</h2>
 <div class="wide"><table>
 <tr><th>runs</th><th>n</th><th>mean ± std</th><th>interquartile mean</th><th>95 % interval</th>
 <th>min</th><th>max</th></tr>
 {% for s in summaries %}
 <tr><td>{{ s.label }}</td><td>{{ s.num_runs }}</td>
+{% if s.num_runs == 1 %}
+<td>{{ "%.1f"|format(s.mean) }}</td><td></td><td></td><td></td><td></td></tr>
+{% else %}
 <td>{{ "%.1f ± %.1f"|format(s.mean, s.std) }}</td><td>{{ "%.1f"|format(s.iqm) }}</td>
 <td>{{ "%.1f – %.1f"|format(s.low, s.high) }}</td><td>{{ "%.1f"|format(s.minimum) }}</td>
 <td>{{ "%.1f"|format(s.maximum) }}</td></tr>
+{% endif %}
 {% endfor %}
 </table></div>
 <p>The last mean return of each run. Interval: percentile bootstrap of the interquartile mean over
 runs; with fewer than about five runs it says little.</p>
+{% endif %}
 
 <h2>Runs</h2>
 <div class="wide"><table>

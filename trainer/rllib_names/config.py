@@ -436,7 +436,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "evaluation_force_reset_envs_before_iteration": UnusedSetting(
             True, "Evaluations always play fresh episodes."
         ),
-        "ope_split_batch_by_episode": UnusedSetting(True, "Recorded data is not evaluated."),
+        "ope_split_batch_by_episode": UnusedSetting(True, "There is no off-policy evaluation."),
         "env_runner_health_probe_timeout_s": UnusedSetting(
             30.0, "The death of a process is noticed without probing."
         ),
@@ -482,7 +482,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "use_state_preprocessor": _refused(False, "Leave it out: give more `fcnet_hiddens`."),
         "observation_fn": _refused(None, "Change observations in a wrapper of the env."),
         "off_policy_estimation_methods": _refused(
-            {}, "Learning from recorded data is not offered."
+            {}, "There is no off-policy evaluation. Leave it out: evaluate in an env."
         ),
         "checkpoint_trainable_policies_only": _refused(False, "Leave it out: everything is saved."),
         "logger_creator": _refused(None, _LOGGERS),

@@ -13,8 +13,8 @@ class APPOTrainingSection(PPOTrainingSection, section="training"):
     vtrace = Setting(
         True,
         boolean(),
-        "correct advantages and value targets for the age of a sample, by V-trace; False leaves "
-        "them as PPO estimates them.",
+        "correct advantages and value targets for the age of a sample by V-trace; False estimates "
+        "them as PPO does.",
     )
     vtrace_clip_rho_threshold = Setting[float](
         1.0,

@@ -13,28 +13,29 @@ class CQLTrainingSection(ConfigValues, section="training"):
     bc_iters = Setting(
         20_000,
         integer(0),
-        "so many updates at the beginning let the policy imitate recorded actions, while critics "
-        "learn already.",
+        "updates at the beginning in which the policy imitates recorded actions; critics learn "
+        "already.",
         unit="updates",
     )
     min_q_weight = Setting[float](
         5.0,
         number(0),
-        "how much critics are held down where nothing was recorded; 0 leaves SAC.",
+        "the weight of the term that lowers the values of actions that were not recorded; 0 leaves "
+        "SAC.",
     )
     num_actions = Setting(
         10,
         integer(1),
-        "actions that the critics are held down at, of each of three kinds: drawn uniformly, by "
-        "the policy, and by the policy at the next observation.",
+        "actions in that term, of each of three kinds: uniform, of the policy, and of the policy "
+        "at the next observation.",
     )
     temperature = Setting[float](
         1.0,
         number(above=0),
-        "of the softmax over these actions: the smaller, the more the most overrated one counts.",
+        "the temperature of the softmax over these actions.",
     )
     deterministic_backup = Setting(
         True,
         boolean(),
-        "leave the entropy out of the targets of the critics.",
+        "leave the entropy out of the critics' targets.",
     )

@@ -18,8 +18,8 @@ class DQNTrainingSection(ConfigValues, section="training"):
     dueling = Setting(
         True,
         boolean(),
-        "separate streams for the value of a state and the advantages of actions. This and the "
-        "next three settings shape the ready-made network only.",
+        "separate streams for the value of a state and the advantages of actions; this and the "
+        "next three shape the ready-made network only.",
     )
     num_atoms = Setting(
         1,
@@ -39,11 +39,10 @@ class DQNTrainingSection(ConfigValues, section="training"):
     epsilon = Setting[GivenSchedule](
         [[0, 1.0], [10000, 0.05]],
         schedule(0),
-        "how often actions are random: a number, or a schedule `[[env_steps, value], ...]` "
-        "starting at 0. An `exploration_config` with a type replaces it.",
+        "the probability of a random action; an `exploration_config` with a type replaces it.",
     )
     td_error_loss_fn = Setting(
         "huber",
         one_of("huber", "mse"),
-        '"huber" or "mse".',
+        "the loss of TD errors.",
     )

@@ -13,8 +13,8 @@ class MARWILTrainingSection(ConfigValues, section="training"):
     beta = Setting[float](
         1.0,
         number(0, maximum=1),
-        "β, how much more an action counts that paid: each has the weight exp(β A / c), with the "
-        "advantage A and its moving norm c; 0 imitates all alike.",
+        "β: an action counts by exp(β A / c), with its advantage A and the norm c of advantages; 0 "
+        "imitates all alike.",
     )
     vf_coeff = Setting[float](
         1.0,
@@ -24,8 +24,7 @@ class MARWILTrainingSection(ConfigValues, section="training"):
     lambda_ = Setting[float](
         1.0,
         number(0, maximum=1),
-        "the decay λ of the returns that values learn and advantages are taken from: 1 trusts the "
-        "recorded rewards, 0 the values.",
+        "the λ of returns: 1 trusts the recorded rewards, 0 the values.",
     )
     moving_average_sqd_adv_norm_start = Setting[float](
         100.0,
@@ -35,5 +34,5 @@ class MARWILTrainingSection(ConfigValues, section="training"):
     moving_average_sqd_adv_norm_update_rate = Setting[float](
         1e-8,
         number(0, maximum=1),
-        "how far c² moves to the mean of each minibatch, in [0, 1].",
+        "how far c² moves to the mean of each minibatch.",
     )

@@ -18,18 +18,18 @@ class PPOTrainingSection(ConfigValues, section="training"):
     use_gae = Setting(
         True,
         boolean(),
-        "estimate advantages as in Schulman et al. 2016; False takes discounted returns.",
+        "estimate advantages by GAE (Schulman et al. 2016); False takes discounted returns.",
     )
     lambda_ = Setting[float](
         1.0,
         number(0, maximum=1),
-        "the decay λ of that estimate, in [0, 1].",
+        "the λ of GAE.",
     )
     standardize_advantages = Setting[str | None](
         "batch",
         optional(one_of("batch", "minibatch")),
-        'give advantages the mean 0 and the deviation 1: over the "batch", or over each '
-        '"minibatch", as Stable-Baselines3 and CleanRL do; None leaves them as they are.',
+        'give advantages mean 0 and deviation 1 over the "batch", or over each "minibatch" as '
+        "Stable-Baselines3 and CleanRL do; None does not.",
     )
     use_kl_loss = Setting(
         True,
@@ -39,7 +39,8 @@ class PPOTrainingSection(ConfigValues, section="training"):
     kl_coeff = Setting[float](
         0.2,
         number(0),
-        "its first coefficient; adapted so that the divergence stays near `kl_target`.",
+        "the first coefficient of that term; adapted so that the divergence stays near "
+        "`kl_target`.",
     )
     kl_target = Setting[float](
         0.01,
@@ -54,14 +55,12 @@ class PPOTrainingSection(ConfigValues, section="training"):
     entropy_coeff = Setting[GivenSchedule](
         0.0,
         schedule(0),
-        "the coefficient of the entropy bonus: a number, or a schedule `[[env_steps, value], ...]` "
-        "starting at 0.",
+        "the coefficient of the entropy bonus.",
     )
     clip_param = Setting[GivenSchedule](
         0.3,
         schedule(above=0),
-        "ε, how far the probability ratio may move: to [1 - ε, 1 + ε]; a number > 0, or a schedule "
-        "as of `entropy_coeff`.",
+        "ε: the probability ratio is clipped to [1 - ε, 1 + ε].",
     )
     vf_clip_param = Setting[float | None](
         10.0,

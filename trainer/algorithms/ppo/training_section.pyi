@@ -61,45 +61,38 @@ class PPOTrainingSection(ConfigValues):
 
         Args:
             use_critic: learn a value function; False leaves its loss out.
-            use_gae: estimate advantages as in Schulman et al. 2016; False takes discounted returns.
-            lambda_: the decay λ of that estimate, in [0, 1].
-            standardize_advantages: give advantages the mean 0 and the deviation 1: over the "batch", or
-                over each "minibatch", as Stable-Baselines3 and CleanRL do; None leaves them as they
-                are.
+            use_gae: estimate advantages by GAE (Schulman et al. 2016); False takes discounted returns.
+            lambda_: the λ of GAE.
+            standardize_advantages: give advantages mean 0 and deviation 1 over the "batch", or over
+                each "minibatch" as Stable-Baselines3 and CleanRL do; None does not.
             use_kl_loss: add the KL divergence between old and new policy to the loss.
-            kl_coeff: its first coefficient; adapted so that the divergence stays near `kl_target`.
+            kl_coeff: the first coefficient of that term; adapted so that the divergence stays near
+                `kl_target`.
             kl_target: the divergence aimed at.
             vf_loss_coeff: the coefficient of the value loss.
-            entropy_coeff: the coefficient of the entropy bonus: a number, or a schedule `[[env_steps,
-                value], ...]` starting at 0.
-            clip_param: ε, how far the probability ratio may move: to [1 - ε, 1 + ε]; a number > 0, or a
-                schedule as of `entropy_coeff`.
+            entropy_coeff: the coefficient of the entropy bonus.
+            clip_param: ε: the probability ratio is clipped to [1 - ε, 1 + ε].
             vf_clip_param: bound of the squared value error; None and infinity do not clip.
-            learner_class: how updates are made: a class derived from the algorithm's own learner, such
-                as `PPOLearner`; see docs/own-algorithm.md.
+            learner_class: how updates are made: a class derived from the algorithm's own learner; see
+                docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
-                learns from them (PPO and PG): `lambda observation_space, action_space: MyPiece()`; see
-                docs/connectors.md.
-            gamma: the discount factor, in [0, 1].
-            lr: the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.
-            torch_lr_schedulers: schedulers of Torch that change the learning rate after each update,
-                one after another (PPO and PG):
-                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`. They begin at
-                `lr`; any network may be used.
+                learns from them (PPO and PG); see docs/connectors.md.
+            gamma: the discount factor.
+            lr: the learning rate.
+            torch_lr_schedulers: Torch's schedulers, which change `lr` after each update (PPO and PG):
+                `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`.
             grad_clip: the bound that `grad_clip_by` applies to gradients; None does not clip.
             grad_clip_by: "value" clips each number, "norm" each array by its norm, "global_norm" all by
                 their norm.
-            adam_epsilon: Adam's ε, which keeps its steps finite; larger ones make steps with small
-                gradients smaller.
+            adam_epsilon: Adam's ε; larger values make steps with small gradients smaller.
             train_batch_size: env steps sampled for one update.
             num_epochs: how often an update passes over its batch.
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
-            sample_ahead: let env runners play so many samples ahead, with the weights of now, while
-                this one is learnt from (PPO, APPO); True is one. Every sample lacks as many updates, as
-                a rule, but for the first ones.
-            learner_config_dict: your own data, which nothing here reads: callbacks find it in
-                `algorithm.config`, a learner of yours in `self.config`.
+            sample_ahead: how many samples env runners play ahead while the main process learns, with
+                weights that lack as many updates (PPO, APPO); True is one.
+            learner_config_dict: your own data: callbacks find it in `algorithm.config`, a learner of
+                yours in `self.config`.
             model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
                 is there.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.

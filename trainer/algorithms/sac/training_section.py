@@ -20,21 +20,21 @@ class SACTrainingSection(ConfigValues, section="training"):
     lr = Setting[Any](
         None,
         _NO_LR,
-        "the learning rate: a number, or a schedule `[[env_steps, value], ...]` starting at 0.",
+        "must stay None: there are `actor_lr`, `critic_lr` and `alpha_lr`.",
     )
     alpha_lr = Setting[GivenSchedule](
         0.0003,
         schedule(0),
-        "learning rate of the temperature, likewise; 0 keeps it at `initial_alpha`.",
+        "the learning rate of the temperature; 0 keeps it at `initial_alpha`.",
     )
     initial_alpha = Setting[float](
         1.0,
         number(above=0),
-        "the first temperature α, what a nat of entropy is worth in reward, > 0.",
+        "the first temperature α, what a nat of entropy is worth in reward.",
     )
     target_entropy = Setting[float | str | None](
         "auto",
         optional(either(number(), one_of("auto"))),
-        'the mean entropy of the policy in nats that the temperature aims at. "auto" (or None): '
-        "minus the number of action dimensions, or 0.98 ln n for n Discrete actions.",
+        'the entropy in nats that α aims at; "auto": minus the number of action dimensions, or '
+        "0.98 ln n for n Discrete actions.",
     )

@@ -19,15 +19,15 @@ class TD3TrainingSection(ConfigValues, section="training"):
     smooth_target_policy = Setting(
         True,
         boolean(),
-        "value next actions with noise, so that no narrow peak of the critics is believed.",
+        "add noise to the actions whose values are targets.",
     )
     target_noise = Setting[float](
         0.2,
         number(0),
-        "standard deviation of that noise; actions of the policy lie in [-1, 1].",
+        "standard deviation of that noise, for actions in [-1, 1].",
     )
     target_noise_clip = Setting[float](
         0.5,
         number(0),
-        "the noise stays within ± this.",
+        "bound of that noise.",
     )
