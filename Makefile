@@ -45,7 +45,7 @@ default-tests:
 pyright: $(VENV)/.installed-types  ## what pyright says of the examples
 	$(RUN)/pyright --pythonpath $(RUN)/python
 
-test-long: $(VENV)/.installed-types  ## everything, the long campaigns included
+test-long: $(VENV)/.installed-long  ## everything, the long campaigns included
 	$(KEEP_BYTECODE) $(RUN)/pytest --hypothesis-profile=many -m "(slow or not slow) and not ray"
 
 # Skipped, with the reason, where Ray is not installed.
@@ -100,6 +100,11 @@ $(VENV)/.installed-test: $(VENV)/.installed
 $(VENV)/.installed-types: $(VENV)/.installed-test
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[types]' || \
 	    echo "pyright could not be installed: the tests that need it are skipped."
+	touch $@
+
+$(VENV)/.installed-long: $(VENV)/.installed-types
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[minari]' || \
+	    echo "Minari could not be installed: the tests that need it are skipped."
 	touch $@
 
 $(VENV)/.installed-ray: $(VENV)/.installed-test

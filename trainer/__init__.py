@@ -52,7 +52,14 @@ from checkpoints import Checkpointable, CheckpointError, latest_checkpoint
 from trainer import actors
 from trainer import rllib_names as rllib_names
 from trainer.algorithms.algorithm import Algorithm
-from trainer.algorithms.appo import APPO, IMPALA, APPOConfig, APPOLearner, IMPALAConfig
+from trainer.algorithms.appo import (
+    APPO,
+    IMPALA,
+    APPOConfig,
+    APPOLearner,
+    APPOTorchLearner,
+    IMPALAConfig,
+)
 from trainer.algorithms.bc import BC, BCConfig
 from trainer.algorithms.building import get_trainable_cls
 from trainer.algorithms.cql import CQL, CQLConfig, CQLLearner
@@ -184,6 +191,7 @@ __all__ = [
     "TD3",
     "APPOConfig",
     "APPOLearner",
+    "APPOTorchLearner",
     "ActionChoice",
     "AgentIndicator",
     "AimLogger",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from benchmarks.quality.runs import NUM_EPISODES, Learnt, Recorded, RecordedGame, Recorder
 from benchmarks.quality.tasks import Task
-from trainer import AlgorithmConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
+from trainer import AlgorithmConfig, APPOConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from trainer.learners.learning_checks import findings
 
 _ITERATION = 1000
@@ -19,7 +19,7 @@ def config_of(task: Task) -> AlgorithmConfig:
     """The config of a task, but its env and its seed."""
     if task.game is not None:
         return task.game()
-    make = {"PPO": _ppo, "DQN": _dqn, "SAC": _sac, "TD3": _td3}[task.algorithm]
+    make = {"PPO": _ppo, "APPO": _appo, "DQN": _dqn, "SAC": _sac, "TD3": _td3}[task.algorithm]
     return make(task, task.whole_settings)
 
 
@@ -83,6 +83,12 @@ def _ppo(task: Task, s: dict[str, Any]) -> PPOConfig:
         )
         .reporting(min_sample_timesteps_per_iteration=_ITERATION)
     )
+
+
+def _appo(task: Task, s: dict[str, Any]) -> APPOConfig:
+    config = APPOConfig().update_from_dict(_ppo(task, s).given_settings())
+    # Of a minibatch it would be standardised after V-trace has weighed it.
+    return config.training(standardize_advantages="batch", sample_ahead=s["sample_ahead"])
 
 
 def _dqn(task: Task, s: dict[str, Any]) -> DQNConfig:

@@ -44,6 +44,7 @@ _ENVS: Final = (
     "SAC HalfCheetah-v5",
     "TD3 Pendulum-v1",
     "TD3 Hopper-v5",
+    "APPO CartPole-v1",
 )
 """Tasks whose settings are the recipe of their env; of several, the first is taken unasked."""
 

@@ -37,28 +37,30 @@ from trainer.testing.envs import StatelessCartPole
 Settings = Mapping[str, Any]
 Env = gymnasium.Env[Any, Any]
 
+_OF_PPO: Final = {
+    "n_envs": 1,
+    "n_steps": 2048,
+    "batch_size": 64,
+    "n_epochs": 10,
+    "learning_rate": 3e-4,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_range": 0.2,
+    "ent_coef": 0.0,
+    "vf_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "normalize": False,
+    "net_arch": [64, 64],
+    "activation": "tanh",
+    "ortho_init": True,
+    "log_std_init": 0.0,
+    "use_sde": False,
+    "sde_sample_freq": -1,
+}
 DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
     {
-        "PPO": {
-            "n_envs": 1,
-            "n_steps": 2048,
-            "batch_size": 64,
-            "n_epochs": 10,
-            "learning_rate": 3e-4,
-            "gamma": 0.99,
-            "gae_lambda": 0.95,
-            "clip_range": 0.2,
-            "ent_coef": 0.0,
-            "vf_coef": 0.5,
-            "max_grad_norm": 0.5,
-            "normalize": False,
-            "net_arch": [64, 64],
-            "activation": "tanh",
-            "ortho_init": True,
-            "log_std_init": 0.0,
-            "use_sde": False,
-            "sde_sample_freq": -1,
-        },
+        "PPO": _OF_PPO,
+        "APPO": {**_OF_PPO, "sample_ahead": 2},
         "DQN": {
             "learning_rate": 1e-4,
             "buffer_size": 1_000_000,
@@ -104,7 +106,7 @@ DEFAULTS: Final[Mapping[str, Settings]] = MappingProxyType(
         },
     }
 )
-"""Stable-Baselines3's defaults, by algorithm; it has neither `double_q` nor `prioritized`."""
+"""Stable-Baselines3's defaults, by algorithm; it has no APPO, `double_q` or `prioritized`."""
 
 _MEMORY: Final = {"lstm_hidden_size": 64, "net_arch": [64], "activation": "relu"}
 """`RecurrentPPO` with a memory for the policy and one for the values."""
@@ -159,8 +161,8 @@ class Task:
     def has_peer(self) -> bool:
         """Whether the peer has what is needed."""
         settings = self.whole_settings
-        is_ours = self.game or settings.get("double_q") or settings.get("prioritized")
-        return not is_ours
+        of_ours = ("double_q", "prioritized", "sample_ahead")
+        return not (self.game or any(settings.get(name) for name in of_ours))
 
     @property
     def is_possible(self) -> bool:
@@ -242,6 +244,7 @@ def _task(
     is_continuous: bool = False,
     **settings: Any,
 ) -> Task:
+    file = {"APPO": "PPO"}.get(algorithm, algorithm)
     entry = {"defaults": "its defaults for MuJoCo"}.get(how, f"{env.rpartition('-')[0]}-v*")
     return Task(
         f"{algorithm} {env}{how and f' {how}'}",
@@ -252,7 +255,7 @@ def _task(
         settings,
         needs,
         env,
-        f"RL Baselines3 Zoo 22e3ff2, hyperparams/{algorithm.lower()}.yml: {entry}",
+        f"RL Baselines3 Zoo 22e3ff2, hyperparams/{file.lower()}.yml: {entry}",
         is_continuous,
     )
 
@@ -294,19 +297,22 @@ _OF_IMAGES: Final = {
 """What the Zoo has for Atari games."""
 
 TASKS: Final = (
-    _task(
-        "PPO",
-        "CartPole-v1",
-        100_000,
-        475.0,
-        n_envs=8,
-        n_steps=32,
-        batch_size=256,
-        gae_lambda=0.8,
-        gamma=0.98,
-        n_epochs=20,
-        learning_rate="lin_0.001",
-        clip_range="lin_0.2",
+    *(
+        _task(
+            algorithm,
+            "CartPole-v1",
+            100_000,
+            475.0,
+            n_envs=8,
+            n_steps=32,
+            batch_size=256,
+            gae_lambda=0.8,
+            gamma=0.98,
+            n_epochs=20,
+            learning_rate="lin_0.001",
+            clip_range="lin_0.2",
+        )
+        for algorithm in ("PPO", "APPO")
     ),
     _task(
         "PPO",

@@ -178,6 +178,13 @@ class WatchedMetric:
         Raises:
             CallbackConfigError: the metric will never be there; names the nearest ones.
         """
+        if "recordings" in result and self.path == RETURN:  # a NaN for ever
+            raise CallbackConfigError(
+                [
+                    f"there will never be {self.path!r}: who learns from recordings plays no "
+                    f"episodes in training. Evaluate, and take {_EVALUATION + self.path!r}"
+                ]
+            )
         self.was_found = self.was_found or value_at(result, self.path) is not None
         if self.was_found or self._waits_for_evaluation(result, config):
             return

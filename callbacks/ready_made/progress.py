@@ -58,14 +58,16 @@ class ProgressLines:
             self._elapsed_s = 0.0
         self._last_iteration = iteration
         self._elapsed_s += elapsed_s
-        sampled = number_at(result, "env_runners/num_env_steps_sampled") or 0.0
-        mean = number_at(result, RETURN)
+        steps, mean = COUNTS["env_steps"], _mean_return(result)
+        recorded = number_at(result, "recordings/num_env_steps")
         return [
             f"iter {iteration:4.0f}",
-            f"{COUNTS['env_steps'].now(result):>10,.0f} steps",
-            f"{sampled / elapsed_s if elapsed_s > 0 else 0.0:>7,.0f} steps/s",
+            f"{steps.now(result):>10,.0f} steps",
+            f"{steps.added(result) / elapsed_s if elapsed_s > 0 else 0.0:>7,.0f} steps/s",
             f"return {_NOT_YET if mean is None else f'{mean:.1f}':>6}",
-            f"{COUNTS['episodes'].now(result):>6,.0f} episodes",
+            f"{steps.now(result) / recorded:>6,.1f} passes"
+            if recorded
+            else f"{COUNTS['episodes'].now(result):>6,.0f} episodes",
             duration(COUNTS["seconds"].now(result)),
             self._end(result),
         ]
@@ -86,6 +88,11 @@ class ProgressLines:
         now = COUNTS[unit].now(result)
         done = now - self._start[unit]
         return max(0.0, limit - now) * self._elapsed_s / done if done > 0 else None
+
+
+def _mean_return(result: Mapping[str, Any]) -> float | None:
+    """Of episodes of training; where recordings are learnt from, of the last evaluation."""
+    return number_at(result, f"evaluation/{RETURN}" if "recordings" in result else RETURN)
 
 
 def duration(seconds: float) -> str:
@@ -125,7 +132,7 @@ class TrainingBlock:
     def add(self, result: Mapping[str, Any], *, elapsed_s: float) -> None:
         """Takes a result of `train()`, and the seconds since the one before."""
         self._columns = self._lines.columns(result, elapsed_s=elapsed_s)
-        mean = number_at(result, RETURN)
+        mean = _mean_return(result)
         if mean is not None:
             self._returns.append(mean)
             if self._best is None or mean > self._best[0]:

@@ -46,11 +46,11 @@ class Count:
 
     Attributes:
         lifetime: slash path of the count of the whole run.
-        of_iteration: slash path of what this iteration added; None adds 1.
+        of_iteration: slash paths of what this iteration added, those that are there; none adds 1.
     """
 
     lifetime: str
-    of_iteration: str | None
+    of_iteration: tuple[str, ...] = ()
 
     def now(self, result: Mapping[str, Any]) -> float:
         """The count at the end of the iteration; 0 where a result does not tell."""
@@ -58,8 +58,13 @@ class Count:
 
     def before(self, result: Mapping[str, Any]) -> float:
         """The count at the beginning of the iteration."""
-        added = 1.0 if self.of_iteration is None else number_at(result, self.of_iteration) or 0.0
-        return max(0.0, self.now(result) - added)
+        return max(0.0, self.now(result) - self.added(result))
+
+    def added(self, result: Mapping[str, Any]) -> float:
+        """What the iteration has added."""
+        if not self.of_iteration:
+            return 1.0
+        return sum(number_at(result, path) or 0.0 for path in self.of_iteration)
 
     def has_passed_multiple(self, result: Mapping[str, Any], every: float) -> bool:
         """Whether a multiple of `every` was reached in this iteration."""
@@ -68,10 +73,13 @@ class Count:
 
 COUNTS: Final[Mapping[str, Count]] = MappingProxyType(
     {
-        "iterations": Count("training_iteration", None),
-        "env_steps": Count("num_env_steps_sampled_lifetime", "env_runners/num_env_steps_sampled"),
-        "episodes": Count("env_runners/num_episodes_lifetime", "env_runners/num_episodes"),
-        "seconds": Count("time_total_s", "time_this_iter_s"),
+        "iterations": Count("training_iteration"),
+        "env_steps": Count(
+            "num_env_steps_sampled_lifetime",
+            ("env_runners/num_env_steps_sampled", "recordings/num_env_steps_read"),
+        ),
+        "episodes": Count("env_runners/num_episodes_lifetime", ("env_runners/num_episodes",)),
+        "seconds": Count("time_total_s", ("time_this_iter_s",)),
     }
 )
 """All of them, by unit."""

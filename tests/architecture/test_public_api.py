@@ -39,7 +39,7 @@ PUBLIC_NAMES = words_of(
     """,
         "trainer": """
         APPO BC CQL DDPG DEFAULT_AGENT_ID DEFAULT_MODULE_ID DQN IMPALA MARWIL PG PPO RE3 SAC TD3
-        APPOConfig APPOLearner ActionChoice AgentIndicator AimLogger
+        APPOConfig APPOLearner APPOTorchLearner ActionChoice AgentIndicator AimLogger
         Algorithm AlgorithmConfig AlgorithmStoppedError BCConfig BestCheckpoint
         CQLConfig CQLLearner CSVLogger
         CallbackError CheckpointError Checkpointable CommonReward ConfigError

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from checkpoints import CheckpointMismatchError, read_checkpoint, write_checkpoint
+from callbacks import CallbackConfigError
+from checkpoints import (
+    CheckpointMismatchError,
+    latest_checkpoint,
+    read_checkpoint,
+    read_manifest,
+    write_checkpoint,
+)
 from checkpoints.policy import load_policy
 from tests.exact_runs import MaskedEnv, NestedEnv
 from tests.small_runs import known, small_ppo
@@ -11,14 +18,17 @@ from trainer import (
     Algorithm,
     BCConfig,
     CQLConfig,
+    EarlyStopping,
     EpisodeRecorder,
     MARWILConfig,
+    PeriodicCheckpoint,
     PPOConfig,
     RLModuleSpec,
     TrainedPolicy,
     export_policy,
     load_episode,
 )
+from trainer.cli.main import main
 from trainer.errors import ConfigError, EpisodeError
 from trainer.testing.envs import TargetEnv
 
@@ -83,7 +93,14 @@ def test_a_result_says_what_was_read_and_learnt_and_that_nothing_was_played(cart
         recordings = algo.reader.recordings
         result = algo.train()
         assert result["env_runners/num_env_steps_sampled_lifetime"] == 0
-        assert result["learners/__all_modules__/num_env_steps_trained_lifetime"] >= 2 * 60
+        learnt = result["learners/__all_modules__/num_env_steps_trained_lifetime"]
+        assert learnt == result["num_env_steps_sampled_lifetime"] >= 2 * 60
+        assert result["recordings/num_env_steps_read"] == learnt
+        second = algo.train()
+        assert second["num_env_steps_sampled_lifetime"] > learnt
+        assert second["recordings/num_env_steps_read"] == (
+            second["num_env_steps_sampled_lifetime"] - learnt
+        )
         assert result["recordings/num_episodes"] == len(recordings)
         assert result["recordings/num_env_steps"] == recordings.num_steps
     one_pass = {"dataset_num_iters_per_learner": None, "num_epochs": 1}
@@ -102,6 +119,52 @@ def test_schedules_count_steps_that_were_learnt_from(cartpole):
     learnt = 100 * (1.0 - rates[1] / 1e-2)
     assert rates[0] == 1e-2
     assert 60 <= round(learnt) <= 100
+
+
+# ---- how far a run is
+
+
+def train(folder, path, *options):
+    words = ["train", "--algo", "BC", "--env", "CartPole-v1", "--set", f"input_={folder}"]
+    words += ["--set", "train_batch_size=60", "--run-dir", str(path), "--lines", *options]
+    return main(words)
+
+
+def test_a_run_is_stopped_after_so_many_recorded_steps_and_shows_how_far_it_is(
+    cartpole, tmp_path, capsys
+):
+    assert train(cartpole, tmp_path / "run", "--stop-env-steps", "200") == 0
+    shown = capsys.readouterr().out
+    steps = [int(line.split()[3].replace(",", "")) for line in shown.splitlines() if " │ " in line]
+    assert 60 <= steps[0] < 200 <= steps[-1] < 500
+    assert f"Stopped after {steps[-1]} env steps." in shown
+    assert " passes │ " in shown
+    assert " 0 steps/s" not in shown
+    saved = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert read_manifest(saved).metadata["num_env_steps_sampled_lifetime"] == steps[-1]
+
+
+def test_the_return_of_training_is_no_goal(cartpole, tmp_path, capsys):
+    assert train(cartpole, tmp_path / "run", "--stop-return", "100") != 0
+    assert "--stop-return 100 never comes true" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    made = config(cartpole).callbacks([EarlyStopping(at_least=100)])
+    named = pytest.raises(CallbackConfigError, match="'evaluation/env_runners/episode_return_m")
+    with made.build_algo() as algo, named:
+        algo.train()
+    evaluated = {"evaluation_interval": 1, "evaluation_duration": 1}
+    goal = EarlyStopping("evaluation/env_runners/episode_return_mean", at_least=1.0)
+    with config(cartpole, **evaluated).callbacks([goal]).build_algo() as algo:
+        assert algo.train()["done"]
+
+
+def test_saving_every_so_many_steps_counts_recorded_ones(cartpole, tmp_path):
+    saver = PeriodicCheckpoint(tmp_path / "saved", every=100, unit="env_steps")
+    with config(cartpole).callbacks([saver]).build_algo() as algo:
+        for _ in range(4):
+            result = algo.train()
+    assert result["num_env_steps_sampled_lifetime"] >= 240
+    assert len([*(tmp_path / "saved").iterdir()]) >= 2
 
 
 SMALL = {"size": 5, "mask": True}
@@ -189,6 +252,13 @@ def test_cql_learns_from_all_recorded_steps_and_saves_none(tmp_path):
     one_pass = made.copy(copy_frozen=False).offline_data(dataset_num_iters_per_learner=None)
     with one_pass.build_algo() as algo:
         assert algo.train()["learners/default_policy/num_module_steps_trained"] == 800
+    falling = made.copy(copy_frozen=False).training(critic_lr=[[0, 1e-3], [64, 0.0]])
+    with falling.build_algo() as algo:
+        rate = "learners/default_policy/default_optimizer_learning_rate"
+        assert [algo.train()[rate] for _ in range(2)] == pytest.approx([1e-3, 5e-4])
+        (played,) = algo.env_runner_group.foreach_env_runner(lambda one: one.module.get_state())
+        weights = algo.get_weights()["default_policy"]
+        assert all(np.array_equal(played[name], weights[name]) for name in played)
 
 
 # ---- going on

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainer import DQNConfig, PPOConfig, SACConfig, TD3Config, UnknownSettingError
+from trainer import BCConfig, DQNConfig, PPOConfig, SACConfig, TD3Config, UnknownSettingError
 from trainer.config.names_elsewhere import ADVICE_ELSEWHERE, NAMES_ELSEWHERE
 
 
@@ -22,6 +22,12 @@ def test_what_was_probably_meant_is_named(written, meant):
     with pytest.raises(UnknownSettingError) as caught:
         getattr(PPOConfig(), written)
     assert f"Did you mean {meant}?" in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["input", "inputs", "input_path"])
+def test_where_recordings_are_is_called_input_(written):
+    with pytest.raises(UnknownSettingError, match="Did you mean `input_`, an argument of offline"):
+        BCConfig().offline_data(**{written: "recordings"})
 
 
 def test_what_looks_like_nothing_gets_no_guess():

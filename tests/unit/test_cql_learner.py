@@ -154,6 +154,29 @@ def test_the_policy_imitates_at_first_and_then_follows_the_critics():
     assert logp() < imitated
 
 
+@pytest.mark.parametrize(("num_updates", "imitates"), [(29, True), (30, False)])
+def test_so_many_updates_imitate_as_was_asked_for(num_updates, imitates):
+    found = []
+    for bc_iters in (30, 10**6):
+        subject = learner(bc_iters=bc_iters)
+        subject.num_updates = num_updates
+        found.append(losses_of(subject, replayed_rows()).policy_loss)
+    assert (found[0] == found[1]) is imitates
+
+
+def test_the_weighed_term_of_the_first_critic_is_a_metric():
+    rows = replayed_rows()
+    losses = {}
+    for weight in (0.0, 1.0, 3.0):
+        subject = learner(min_q_weight=weight)
+        subject._set_rates(0)
+        update = subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
+        losses[weight] = update.metrics()
+    for weight in (1.0, 3.0):
+        term = losses[weight]["qf_loss"] - losses[0.0]["qf_loss"]
+        assert losses[weight]["cql_loss"] == pytest.approx(term, rel=1e-5)
+
+
 def test_critics_are_held_down_where_nothing_was_recorded():
     rows = replayed_rows()
     far = -np.sign(rows.actions).astype(np.float32)

@@ -9,13 +9,13 @@ import pytest
 from gymnasium import spaces
 
 from tests.unit.test_pg_learner import OBSERVATIONS, example, flat_bytes
-from trainer import BCConfig, MARWILConfig
+from trainer import BCConfig, CQLConfig, MARWILConfig
 from trainer.algorithms.marwil.loss import marwil_loss
 from trainer.algorithms.marwil.marwil import MARWILLearner, MARWILSettings
 from trainer.connectors import ObservationEncoder
 from trainer.episodes import SingleAgentEpisode
 from trainer.errors import ConfigError, EpisodeError, ModuleError
-from trainer.learners import columns_from_episodes
+from trainer.learners import TrainBatchEvent, columns_from_episodes
 from trainer.modules import PolicyModule, RLModuleSpec
 from trainer.nn import Categorical, DiagGaussian
 from trainer.testing.checks import gradient_check
@@ -94,9 +94,9 @@ def test_float32_in_gives_float32_gradients():
 # ---- the learner
 
 
-def learner(config=MARWILConfig, *, memory=False, **settings):
+def learner(config=MARWILConfig, *, memory=False, kind=MARWILLearner, **settings):
     made = config().training(**{"lr": 0.05, **settings})
-    return MARWILLearner(
+    return kind(
         module_spec=RLModuleSpec(
             module_class=None if config is MARWILConfig else PolicyModule,
             observation_space=OBSERVATIONS,
@@ -216,6 +216,55 @@ def test_an_update_that_fails_changes_nothing():
     assert (flat_bytes(subject), subject.get_state()["learner"]) == before
 
 
+def test_a_norm_that_is_too_small_for_the_returns_is_named():
+    with pytest.raises(ModuleError, match=r"c, whose square is 4.* Give `moving_average_sqd_adv_n"):
+        update(learner(moving_average_sqd_adv_norm_start=4.0), recording([1e3, 1.0]))
+
+
+def test_settings_reach_the_loss_and_metrics_are_of_the_last_pass():
+    subject = learner(
+        beta=0.5, lr=[[0, 0.0], [100, 0.05]], moving_average_sqd_adv_norm_start=9.0,
+        moving_average_sqd_adv_norm_update_rate=0.25, minibatch_size=2, num_epochs=2,
+    )  # fmt: skip
+    given = recording([1.0, -2.0, 3.0, 0.5], terminated=True)
+    values, targets = subject.value_targets(columns(given))
+    expected, norms, weights = 9.0, [], []
+    steps = subject.apply_gradients
+
+    def applied(**arguments):
+        norms.append(steps(**arguments))
+        return norms[-1]
+
+    subject.apply_gradients = applied
+    advantages = targets - values
+    for rows in (slice(0, 2), slice(2, 4)) * 2:
+        expected += 0.25 * (np.mean(advantages[rows] ** 2) - expected)
+        weights.append(np.exp(0.5 * advantages[rows] / math.sqrt(expected)).max())
+    metrics = update(subject, given)  # lr is 0: values stay
+    assert metrics["moving_avg_sqd_adv_norm"] == pytest.approx(expected)
+    assert metrics["weight_max"] == pytest.approx(max(weights[2:]), rel=1e-5)
+    assert metrics["gradients_default_optimizer_global_norm"] == pytest.approx(np.mean(norms[2:]))
+    explained = 1.0 - np.var(targets - values) / np.var(targets)
+    assert metrics["vf_explained_var"] == pytest.approx(explained, rel=1e-4)
+    later = subject.update([given], num_env_steps_sampled_before=50)
+    assert later["default_optimizer_learning_rate"] == pytest.approx(0.025)
+
+
+def test_columns_of_connectors_and_callbacks_reach_the_loss():
+    seen = set()
+
+    class Looking(MARWILLearner):
+        def compute_loss(self, batch, outputs):
+            seen.update(batch)
+            return super().compute_loss(batch, outputs)
+
+    subject = learner(kind=Looking)
+    given = dataclasses.replace(columns(recording([1.0, 2.0])), extras={"own": np.zeros(2)})
+    event = TrainBatchEvent(subject.module, (), None, keeps_rows=True)
+    subject.learn(given, rng=np.random.default_rng(0), num_env_steps=0, event=event)
+    assert {"obs", "actions", "value_targets", "own"} <= seen
+
+
 def test_the_moving_norm_is_state():
     subject, other = (learner(moving_average_sqd_adv_norm_update_rate=0.5) for _ in range(2))
     metrics = update(subject, recording([1.0, 2.0]))
@@ -257,6 +306,11 @@ def test_settings_that_do_not_fit_are_told(config, settings, why):
     made.validate()
     with pytest.raises(ConfigError, match=why):
         made.update_from_dict(settings).validate()
+
+
+def test_values_have_a_network_of_their_own():
+    assert MARWILConfig().model_config["vf_share_layers"] is False
+    assert CQLConfig().dataset_num_iters_per_learner == 100
 
 
 def test_an_algorithm_is_not_built_without_recordings():

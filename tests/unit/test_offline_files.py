@@ -1,6 +1,7 @@
 """Files of recordings: what each kind holds, and what is refused, by file, episode and column."""
 
 import io
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -76,6 +77,7 @@ def test_folders_files_and_lists_are_read_in_the_order_of_names(tmp_path):
         ({"actions": np.zeros((3, 1))}, r"'actions' has the shape \(3, 1\); expected \(3,\)"),
         ({"observations": np.zeros((3, 2))}, r"has the shape \(3, 2\); expected \(4, 2\)"),
         ({"observations": np.full((4, 2), np.inf)}, "numbers that are not finite"),
+        ({"observations": np.full((4, 2), 1e39)}, "too large for float32"),
         ({"observations": np.full((4, 2), "x")}, "holds <U1; expected numbers"),
         ({"rewards": np.zeros((3, 1))}, r"'rewards' has the shape \(3, 1\); expected \[T\]"),
         ({"rewards": np.zeros(0)}, r"expected \[T\], T ≥ 1"),
@@ -292,12 +294,43 @@ def test_parquet_without_last_observations_leaves_out_what_would_need_them(tmp_p
     [
         ({"obs": np.array([[1.0], [1.0, 2.0], [0.0]], object)}, "'obs' has lists of"),
         ({"rewards": np.array([1.0, None, 2.0], object)}, "'rewards' has 1 empty rows"),
+        ({"eps_id": np.array(["a", None, "b"], object)}, "'eps_id' has 1 empty rows"),
+        ({"eps_id": np.array([1, 2, 1])}, "rows of one episode stand apart"),
+        ({"eps_id": np.array(["a", "b", "a"])}, "rows of one episode stand apart"),
+        ({"terminateds": np.array([True, False, True])}, "rows 0 to 2: 'terminateds' is true befo"),
+        ({"truncateds": np.array([False, True, False])}, "'truncateds' is true before its last"),
+        ({"actions": np.array(["0", "1", "2"])}, "column 'actions' holds BYTE_ARRAY"),
+        ({"obs": np.array([[["a"]]] * 3)}, r"column 'obs.*' holds BYTE_ARRAY; expected numbers"),
     ],
 )
-def test_uneven_parquet_is_told(tmp_path, changed, why):
+def test_rows_of_parquet_that_are_no_episodes_are_told(tmp_path, changed, why):
     path = parquet_file(tmp_path / "x.parquet", **{**rows(arrays(3)), **changed})
     with pytest.raises(EpisodeError, match=why):
         Recordings([path], FORM)
+
+
+def test_which_steps_ended_an_episode_has_to_be_said(tmp_path):
+    columns = rows(arrays(3))
+    del columns["terminateds"]
+    path = parquet_file(tmp_path / "x.parquet", **columns)
+    with pytest.raises(EpisodeError, match="has no column 'terminateds'"):
+        Recordings([path], FORM)
+
+
+def test_a_long_text_that_all_rows_say_is_held_once(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, count = tmp_path / "x.parquet", 2**10
+    ids = arrow.DictionaryArray.from_arrays(np.zeros(count, np.int32), ["x" * 2**20])
+    zeros = dict.fromkeys(("obs", "actions", "rewards", "terminateds"), np.zeros(count))
+    table, limit = arrow.table({"eps_id": ids, **zeros}), 2**22
+    parquet.write_table(table, path, dictionary_pagesize_limit=limit, store_schema=False)
+    tracemalloc.start()
+    before = arrow.total_allocated_bytes()
+    (episode,) = files.find_episodes([path], schema={})
+    most = arrow.default_memory_pool().max_memory() - before + tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**26, "it would be 1 GiB"
+    assert len(episode.name) < 1000
 
 
 def test_damaged_parquet_is_told(tmp_path):

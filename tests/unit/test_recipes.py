@@ -5,12 +5,27 @@ import json
 import pytest
 
 from benchmarks.quality import recipes as made
-from trainer import DQNConfig, PGConfig, PPOConfig, SACConfig, TD3Config
+from trainer import (
+    APPOConfig,
+    DDPGConfig,
+    DQNConfig,
+    IMPALAConfig,
+    PGConfig,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+)
 from trainer.config.algorithm_config import AlgorithmConfig
 from trainer.config.recipes import recipe_for, recipe_named, recipes
 from trainer.errors import ConfigError
 
-CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "SAC": SACConfig, "TD3": TD3Config}
+CONFIGS = {
+    "PPO": PPOConfig,
+    "APPO": APPOConfig,
+    "DQN": DQNConfig,
+    "SAC": SACConfig,
+    "TD3": TD3Config,
+}
 
 
 def test_the_file_says_what_the_campaign_ran_and_measured():
@@ -49,6 +64,12 @@ def test_an_own_recipe_goes_before_that_of_the_kind_and_an_algorithm_has_its_own
     assert recipe_for("HalfCheetah-v5", "SAC").algorithm == "SAC"
     assert recipe_for("HalfCheetah-v5", "PG") is None
     assert recipe_for("NobodysEnv-v0") is None
+
+
+@pytest.mark.parametrize("config", [APPOConfig, IMPALAConfig, DDPGConfig])
+def test_an_algorithm_has_no_recipes_of_another_one(config):
+    with pytest.raises(ConfigError, match="has no recipe"):
+        config.recipe("Acrobot-v1" if config is APPOConfig else "Pendulum-v1")
 
 
 def test_a_class_derived_from_a_config_has_the_recipes_of_its_algorithm():

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from-rllib.md"
 
 OURS = frozenset(
     {
-        *("APPOLearner", "ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
+        *("ActionChoice", "AgentIndicator", "AimLogger", "AlgorithmStoppedError"),
         *("BestCheckpoint", "CQLLearner", "CSVLogger", "CallbackError", "CheckpointError"),
         *("CommonReward",),
         *("ConfigError", "DebuggerError", "EarlyStopping", "EnvContractError", "EnvCreationError"),

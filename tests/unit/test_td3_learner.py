@@ -222,6 +222,50 @@ def test_every_part_has_its_learning_rate_and_schedules_are_of_env_steps():
             assert change == pytest.approx(rate * share, rel=1e-2, abs=1e-9)
 
 
+def test_what_a_round_has_sampled_does_not_move_its_learning_rates():
+    subject = learner(policy_delay=1, actor_lr=[[0, 0.04], [100, 0.0]])
+    found = subject.update_from(
+        one_step(),
+        num_updates=1,
+        num_env_steps_sampled_lifetime=100,
+        num_env_steps_sampled_before=50,
+    )()
+    assert found["actor_learning_rate"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_losses_of_critics_are_weighed_and_of_the_kind_that_was_asked_for(kind):
+    subject, rows = double(td_error_loss_fn=kind)
+    losses, smallest = subject.critic_losses(rows, rng=np.random.default_rng(2))
+    for loss in losses:
+        size = np.abs(loss.td_errors)
+        each = size**2 if kind == "mse" else np.where(size <= 1.0, 0.5 * size**2, size - 0.5)
+        assert loss.loss == pytest.approx(np.mean(rows.weights * each))
+    assert np.ptp(rows.weights) > 0.0
+    metrics = subject.learn(rows, lr=0.0, rng=np.random.default_rng(2)).metrics()
+    figures = [metrics[f"qf_{name}"] for name in ("mean", "min", "max")]
+    assert figures == pytest.approx([smallest.mean(), smallest.min(), smallest.max()])
+
+
+def test_a_learner_goes_on_from_its_state():
+    subject, other = learner(policy_delay=2), learner(policy_delay=2)
+    played(subject, one_step(terminated=True), 3)
+    other.set_state(subject.get_state())
+    for each in (subject, other):
+        played(each, one_step(truncated=True), 3)
+    for name in ("rl_module", "target"):
+        mine, theirs = (each.get_state()[name] for each in (subject, other))
+        assert all(np.array_equal(mine[key], theirs[key]) for key in mine)
+    assert not np.array_equal(subject.target.module.parameters.flat, subject.module.parameters.flat)
+
+
+def test_both_optimisers_have_the_epsilon_that_was_asked_for():
+    subject = learner(adam_epsilon=0.5, policy_delay=1, critic_lr=0.1, actor_lr=0.1)
+    before = subject.module.parameters.flat.copy()
+    subject.learn(replayed_rows(), lr=0.1, rng=np.random.default_rng(2))
+    assert np.abs(subject.module.parameters.flat - before).max() < 0.09  # else near 0.1
+
+
 def test_priorities_follow_the_mean_error_of_the_critics():
     subject, rows = learner(), replayed_rows()
     first, second = td_errors(subject, rows)
@@ -248,6 +292,15 @@ def test_a_loss_that_is_not_finite_is_named_and_changes_nothing():
     before = subject.module.parameters.flat.copy()
     with np.errstate(invalid="ignore"), pytest.raises(ModuleError, match="'rewards'"):
         subject.learn(rows, lr=0.1, rng=np.random.default_rng(2))
+    np.testing.assert_array_equal(subject.module.parameters.flat, before)
+
+
+def test_a_policy_loss_that_is_not_finite_is_named():
+    subject, rows = learner(policy_delay=1, critic_lr=0.0), replayed_rows()
+    subject.module.critics.d_actions = lambda _: np.full((NUM_ROWS, 2), np.nan, np.float32)
+    before = subject.module.parameters.flat.copy()
+    with pytest.raises(ModuleError, match="the gradient of 'pi/"):
+        subject.learn(rows, lr=0.0, rng=np.random.default_rng(2))
     np.testing.assert_array_equal(subject.module.parameters.flat, before)
 
 
@@ -286,7 +339,8 @@ def test_ddpg_is_td3_with_one_critic_exact_actions_and_no_delay():
     config = DDPGConfig()
     assert (config.twin_q, config.smooth_target_policy, config.policy_delay) == (False, False, 1)
     assert config.get_exploration_config()["type"] == "OrnsteinUhlenbeckNoise"
-    assert TD3Config().get_exploration_config()["random_timesteps"] == 10_000
+    noise = TD3Config().get_exploration_config()
+    assert (noise["random_timesteps"], noise["scale_schedule"]) == (10_000, 1.0)
     for each in (config, TD3Config()):
         each.validate()
         assert each.get_evaluation_config_object().explore is False

@@ -1372,7 +1372,8 @@ class Algorithm(Checkpointable, metaclass=_AlgorithmType):
             "running_episodes": self.env_runner_group.slot_states.ways_back(),
             "root_seed": self.root_seed,
             "training_iteration": self.counters.training_iteration,
-            "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled,
+            "num_env_steps_sampled_lifetime": self.counters.num_env_steps_sampled
+            or self.counters.trained.num_env_steps,
             "num_episodes_lifetime": self.counters.played.num_episodes,
             "episode_return_mean": episodes.get("episode_return_mean"),
             "time_total_s": self._iterations.clock.total_s,

@@ -284,7 +284,8 @@ def metadata_of_state(state: Mapping[str, Any], metadata: Mapping[str, Any]) -> 
         **metadata,
         "root_seed": state["config"]["root_seed"],
         "training_iteration": counters["training_iteration"],
-        "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"],
+        "num_env_steps_sampled_lifetime": counters["num_env_steps_sampled"]
+        or counters["num_env_steps_trained"],
         "num_episodes_lifetime": counters["num_episodes"],
         "episode_return_mean": None,  # of another time
     }

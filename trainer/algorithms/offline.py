@@ -116,7 +116,8 @@ class OfflineConfig(OfflineDataSection, AlgorithmConfig):
 class OfflineAlgorithm(Algorithm):
     """Learns from recorded episodes, read in an order that follows from seed and position.
 
-    Steps that schedules and `num_env_steps_trained_lifetime` count are those learnt from.
+    The steps learnt from are those that schedules count, and `num_env_steps_sampled_lifetime` of
+    results, which runs are stopped by; below `env_runners` that stays 0.
 
     Attributes:
         reader: the recordings, and where reading them stands.
@@ -185,6 +186,7 @@ class OfflineAlgorithm(Algorithm):
             {
                 "num_episodes": len(recordings),
                 "num_env_steps": recordings.num_steps,
+                "num_env_steps_read": result.trained.num_env_steps,
                 "num_passes_lifetime": self.reader.num_passes,
             },
         )

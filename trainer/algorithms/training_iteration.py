@@ -688,7 +688,9 @@ class IterationResult:
                 ),
             },
             "num_training_step_calls_per_iteration": self.num_training_steps,
-            "num_env_steps_sampled_lifetime": counters.played.num_env_steps,
+            # Where recordings are learnt from, nothing is sampled: runs are as long as they learn.
+            "num_env_steps_sampled_lifetime": counters.num_env_steps_sampled
+            or counters.trained.num_env_steps,
             "training_iteration": counters.training_iteration,
             "done": False,
             **clock.entries(elapsed_s),

@@ -22,11 +22,13 @@ from callbacks import EpisodeRecorder, RLlibCallback, VideoRecorder
 from callbacks import chain as callback_chain
 from callbacks.chain import CallbackGroup
 from callbacks.ready_made.display import LineOutput
+from callbacks.ready_made.stopping import COUNTS
 from callbacks.spec import CallbackSpec, new_object
 from checkpoints import latest_checkpoint, read_manifest
 from trainer.algorithms.algorithm import Algorithm
 from trainer.algorithms.building import algorithm_class
 from trainer.algorithms.checkpointing import class_of_checkpoint, restored_config
+from trainer.algorithms.offline import OfflineConfig
 from trainer.algorithms.time_split import PARTS
 from trainer.cli.checkpoint_commands import checkpoint_at, newest_whole_at
 from trainer.cli.named_code import config_of, import_from_here, imported, named_callbacks
@@ -71,6 +73,7 @@ def train(arguments: argparse.Namespace) -> int:
     import_from_here()
     config = _config(arguments)
     plan = plan_of_new_run(arguments)
+    _require_stops_that_come(plan, config)
     for name in plan.track:
         tracker_service(name)  # one that is not there is told before anything is made
     if arguments.seeds is not None:
@@ -98,6 +101,17 @@ def train(arguments: argparse.Namespace) -> int:
 _WIDTH: Final = 40
 
 
+def _require_stops_that_come(plan: RunPlan, config: AlgorithmConfig) -> None:
+    """Raises a ConfigError for a goal that no result will ever say anything about."""
+    if plan.stops.has_goal and isinstance(config, OfflineConfig):
+        raise ConfigError(
+            f"--stop-return {plan.stops.at_least:g} never comes true: who learns from recordings "
+            "plays no episodes in training. Give --stop-env-steps (of recordings, learnt from), "
+            "--stop-iterations or --stop-time-s; or, in a script, EarlyStopping("
+            "'evaluation/env_runners/episode_return_mean', at_least=...)."
+        )
+
+
 def profile(arguments: argparse.Namespace) -> int:
     """`local-trainer profile`: trains some iterations and says where the time went."""
     import_from_here()
@@ -107,7 +121,7 @@ def profile(arguments: argparse.Namespace) -> int:
         results = [algo.train() for _ in range(arguments.iterations)]
     parts = {part: sum(result["timers"]["split"][part] for result in results) for part in PARTS}
     whole = sum(parts.values())
-    steps = sum(result["env_runners"]["num_env_steps_sampled"] for result in results)
+    steps = sum(int(COUNTS["env_steps"].added(result)) for result in results)
     print_text(
         f"{len(results)} iterations, {steps:,} env steps, {whole:.2f} s: {steps / whole:,.0f} /s"
     )
@@ -156,6 +170,7 @@ def resume(arguments: argparse.Namespace) -> int:
                 directory.remove_if_unused()
             raise
         with algo:
+            _require_stops_that_come(plan, algo.config)
             LineOutput().write(f"Restored {checkpoint} (iteration {algo.training_iteration}).")
             _set_later_checkpoints_aside(directory, algo.training_iteration)
             if not is_new:

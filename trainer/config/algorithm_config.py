@@ -367,9 +367,12 @@ class AlgorithmConfig(SharedSettings):
         Raises:
             ConfigError: this algorithm has no recipe for it.
         """
-        found = recipe_named(
-            name, [base.__name__ for base in getattr(cls.default_algo_class, "__mro__", (cls,))]
-        )
+        algorithms = []
+        for base in getattr(cls.default_algo_class, "__mro__", (cls,)):
+            algorithms.append(base.__name__)
+            if base.__module__.startswith("trainer."):
+                break  # what PPO has learnt with, APPO need not learn with
+        found = recipe_named(name, algorithms)
         config = cls().update_from_dict(found.settings)
         return config.environment(name) if found.is_of(name) else config
 

@@ -854,8 +854,8 @@ def _unknown_entries(name: str, value: Mapping[Any, Any]) -> Iterable[Problem]:
 
 
 def _without_setting(names: NameTable, name: str, value: Any, section: str) -> Iterable[Problem]:
-    if name not in OLD_NAMES.refused_settings:
-        return [names.unknown(name, value, section)]
+    if name not in OLD_NAMES.refused_settings or f"{name}_" in names.settings:
+        return [names.unknown(name, value, section)]  # `input`, where there is `input_`
     asks_for_nothing = isinstance(value, (int, float, Mapping, list, tuple)) and not value
     if value is None or (asks_for_nothing and name not in OLD_NAMES.refused_even_if_false):
         return []  # "horizon": None in an old dict config asks for nothing.

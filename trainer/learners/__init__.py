@@ -16,6 +16,7 @@ from trainer.learners.learner import (
     EpisodeLearner,
     Learner,
     LearnerSettings,
+    means_of_losses,
 )
 from trainer.learners.learner_group import LearnerGroup, chunks_by_module
 from trainer.learners.replay_learner import (
@@ -26,8 +27,11 @@ from trainer.learners.replay_learner import (
     ReplayUpdate,
     TargetNetwork,
     critic_loss,
+    loss_metrics,
+    mean_errors,
     smallest_of,
     td_error_losses,
     td_targets,
+    value_metrics,
 )
 from trainer.learners.torch_learner import TorchLearner

@@ -683,6 +683,20 @@ class EpisodeLearner(Learner, ABC):
         return episodes, columns
 
 
+def means_of_losses(
+    record: Collection[tuple[Any, float]], names: Collection[str]
+) -> dict[str, float]:
+    """The means of these attributes of losses, and of the gradient's norm, over some steps.
+
+    Args:
+        record: the loss of each step, and the norm before clipping.
+        names: of attributes.
+    """
+    count = len(record)
+    means = {name: sum(getattr(loss, name) for loss, _ in record) / count for name in names}
+    return {**means, GRADIENT_NORM: sum(norm for _, norm in record) / count}
+
+
 NOT_IN_TORCH: Final = MappingProxyType(
     dict.fromkeys(
         ("compute_loss_for_module", "configure_optimizers_for_module"),

@@ -149,6 +149,26 @@ def smallest_of(values: Sequence[Array]) -> Array:
     return smallest
 
 
+def mean_errors(losses: Sequence[CriticLoss]) -> Array:
+    """The mean size of the critics' errors, [B], which priorities follow."""
+    errors: Array = np.mean([np.abs(loss.td_errors) for loss in losses], axis=0)
+    return errors
+
+
+def loss_metrics(names: Sequence[str], losses: Sequence[CriticLoss]) -> dict[str, float]:
+    """`<name>_loss` of each critic."""
+    return {f"{name}_loss": loss.loss for name, loss in zip(names, losses, strict=True)}
+
+
+def value_metrics(smallest: Array) -> dict[str, float]:
+    """How large values, [B], are: the smallest one that critics give for each row."""
+    return {
+        "qf_mean": float(smallest.mean()),
+        "qf_min": float(smallest.min()),
+        "qf_max": float(smallest.max()),
+    }
+
+
 @dataclass(frozen=True)
 class ReplayUpdate:
     """What one update gives.

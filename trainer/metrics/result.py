@@ -380,6 +380,11 @@ replay buffer | replay_buffer/ | sometimes
     num_env_steps_added: env steps
     num_env_steps_added_lifetime: env steps
     num_env_steps_evicted_lifetime: env steps
+recordings | recordings/ | sometimes
+    num_episodes: episodes
+    num_env_steps: env steps
+    num_env_steps_read: env steps
+    num_passes_lifetime: passes
 algorithm | learners/__all_modules__/ | train
     num_env_steps_trained: env steps
     num_env_steps_trained_lifetime: env steps

@@ -176,9 +176,12 @@ class _Reader:
         if column.shape != shape:
             raise self.error(name, f"has the shape {column.shape}; expected {shape} of {space}")
         dtype = np.dtype(space.dtype or column.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+            numbers = column.astype(dtype)
         if dtype.kind not in _INTEGERS:
-            return column.astype(dtype)
-        numbers = column.astype(dtype)
+            if not np.isfinite(numbers).all():
+                raise self.error(name, f"holds numbers that are too large for {dtype}")
+            return numbers
         low, high = _bounds(space)
         is_wrong = (numbers != column) | (column < low) | (column > high)
         if is_wrong.any():

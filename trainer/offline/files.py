@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,8 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """Columns of a Parquet file, by RLlib's names for them; `input_read_schema` renames them."""
 
+_LARGEST_NUMBER: Final = 8
+"""Bytes of a number."""
 _READ: Final = ("observations", "actions", "rewards", "terminated", "truncated")
 _HEADERS: Final = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -187,10 +189,13 @@ def _of_parquet(path: Path, schema: Mapping[str, str]) -> list[RecordedEpisode]:
     parquet = optional_module("pyarrow.parquet", user=str(path), extra="parquet")
     names = {**COLUMNS, **schema}
     try:
-        file = parquet.ParquetFile(path)
+        # Each text once: a small file says the same long one for any number of rows.
+        ids = {names["eps_id"]}.intersection(parquet.read_schema(path).names)
+        file = parquet.ParquetFile(path, read_dictionary=[*ids])
         _refuse_large(str(path), _bytes_in_memory(file.metadata))
         wanted = [one for one in file.schema_arrow.names if one.split("/")[0] in names.values()]
-        table = file.read(columns=wanted)
+        _refuse_texts(path, file.schema, {*wanted} - ids)
+        table = file.read(columns=wanted).unify_dictionaries()
         columns = {
             leaf: numbers
             for name in wanted
@@ -200,24 +205,39 @@ def _of_parquet(path: Path, schema: Mapping[str, str]) -> list[RecordedEpisode]:
         raise
     except Exception as cause:
         raise _unreadable(str(path), cause) from cause
-    for needed in ("eps_id", "actions", "rewards"):
+    for needed in ("eps_id", "actions", "rewards", "terminateds"):
         if not any(leaf.split("/")[0] == names[needed] for leaf in columns):
             raise EpisodeError(
                 f"{path} has no column {names[needed]!r}; it has {', '.join(table.column_names)} "
                 f"(read: {', '.join(columns) or 'none'}). Name the column with "
                 f"input_read_schema={{{needed!r}: ...}}."
             )
-    ids = columns[names["eps_id"]]
-    starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
-    stops = [*starts[1:].tolist(), len(ids)]
+    of_rows = columns[names["eps_id"]]
+    starts = np.flatnonzero(np.r_[True, of_rows[1:] != of_rows[:-1]])
+    if len(np.unique(of_rows[starts])) < len(starts):
+        raise EpisodeError(
+            f"{path}: rows of one episode stand apart, with those of others between them. Sort the "
+            f"rows by {names['eps_id']!r} and time."
+        )
+    stops = [*starts[1:].tolist(), len(of_rows)]
     return [
-        _rows_of_parquet(f"{path}, episode {ids[start]}", columns, names, slice(start, stop))
+        _rows_of_parquet(f"{path}, rows {start} to {stop - 1}", columns, names, slice(start, stop))
         for start, stop in zip(starts.tolist(), stops, strict=True)
     ]
 
 
+def _refuse_texts(path: Path, schema: Any, names: Collection[str]) -> None:
+    """Raises an EpisodeError for columns of no numbers, before they take memory."""
+    leaves = [schema.column(index) for index in range(len(schema.names))]
+    for leaf in leaves:
+        kind = leaf.physical_type
+        is_number = "BYTE_ARRAY" not in kind or 0 < leaf.length <= _LARGEST_NUMBER
+        if leaf.path.split(".")[0] in names and not is_number:
+            raise EpisodeError(f"{path}: column {leaf.path!r} holds {kind}; expected numbers.")
+
+
 def _bytes_in_memory(metadata: Any) -> int:
-    """What a file takes in memory, but for text; equal numbers in a row are written once."""
+    """What a file takes in memory; equal numbers, and equal texts, are written once."""
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
     written: int = sum(group.total_byte_size for group in groups)
@@ -228,6 +248,7 @@ def _bytes_in_memory(metadata: Any) -> int:
 def _leaves(name: str, column: Any) -> Iterator[tuple[str, Array]]:
     """The arrays of a column of lists or structs, by path."""
     column = getattr(column, "storage", column)  # of tensors
+    column = getattr(column, "indices", column)  # which text it is
     if column.null_count:
         raise EpisodeError(f"the column {name!r} has {column.null_count} empty rows")
     if hasattr(column.type, "fields"):  # a struct
@@ -261,6 +282,11 @@ def _rows_of_parquet(
 
     def is_set(of: str) -> bool:
         flags = columns.get(names[of])
+        if flags is not None and flags[rows][:-1].any():
+            raise EpisodeError(
+                f"{name}: {names[of]!r} is true before its last row. Rows after the end of an "
+                f"episode are another one's, with another {names['eps_id']!r}."
+            )
         return flags is not None and bool(flags[rows][-1])
 
     def read() -> Mapping[str, Array]:

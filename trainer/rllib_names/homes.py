@@ -101,6 +101,13 @@ HOMES: Final = (
         "PPOTorchLearner",
     ),
     ("ray.rllib.algorithms.ppo.ppo_learner", _TOP, "PPOLearner"),
+    ("ray.rllib.algorithms.appo.torch.appo_torch_learner", _TOP, "APPOTorchLearner"),
+    (
+        "ray.rllib.algorithms.impala.torch.impala_torch_learner",
+        _TOP,
+        "IMPALATorchLearner=APPOTorchLearner",
+    ),
+    ("ray.rllib.algorithms.appo.appo_learner", _TOP, "APPOLearner"),
     ("ray.rllib.algorithms.dqn.dqn_learner", _TOP, "DQNLearner"),
     ("ray.rllib.algorithms.sac.sac_learner", _TOP, "SACLearner"),
     ("ray.rllib.algorithms.bc ray.rllib.algorithms.bc.bc", _TOP, "BC BCConfig"),

@@ -19,12 +19,7 @@ import numpy as np
 
 from trainer.algorithms.cql.training_section import CQLTrainingSection
 from trainer.algorithms.offline import OFFLINE_RULES, OfflineAlgorithm, OfflineConfig
-from trainer.algorithms.sac.sac import (
-    SACConfig,
-    SACLearner,
-    SACLosses,
-    SACSettings,
-)
+from trainer.algorithms.sac.sac import SACConfig, SACLearner, SACLosses, SACSettings
 from trainer.algorithms.training_iteration import batch_listener
 from trainer.config import AlgorithmConfig
 from trainer.config.settings import Problem, assignment
@@ -219,6 +214,8 @@ _WITHOUT_EFFECT: Final = MappingProxyType(
         "store_buffer_in_checkpoints": _FROM_RECORDINGS,
         "num_steps_sampled_before_learning_starts": _PER_STEP,
         "training_intensity": _PER_STEP,
+        "target_network_update_freq": "Leave it out: targets follow after every update; choose how "
+        "far with `tau`.",
     }
 )
 
@@ -229,17 +226,6 @@ def steps_are_not_stored_as_they_are_played(config: CQLConfig) -> Iterator[Probl
         value = config.read_value(name)
         if not same(value, config.settings_by_name()[name].default):
             yield Problem(assignment(name, value), "CQL samples no env steps.", advice, (name,))
-
-
-def one_update_follows_the_target(config: CQLConfig) -> Iterator[Problem]:
-    """Target networks follow after every update: no env steps go by."""
-    if config.target_network_update_freq:
-        yield Problem(
-            assignment("target_network_update_freq", config.target_network_update_freq),
-            "targets follow after every update, because no env steps go by between updates.",
-            "Leave it out, and choose how far they go with `tau`.",
-            ("target_network_update_freq",),
-        )
 
 
 class CQLConfig(CQLTrainingSection, SACConfig, OfflineConfig):
@@ -269,7 +255,6 @@ class CQLConfig(CQLTrainingSection, SACConfig, OfflineConfig):
         *(rule for rule in SACConfig.rules if "replay_buffer_config" not in rule.settings),
         *OFFLINE_RULES,
         Rule(tuple(_WITHOUT_EFFECT), steps_are_not_stored_as_they_are_played),
-        Rule(("target_network_update_freq",), one_update_follows_the_target),
     )
 
 
@@ -306,22 +291,17 @@ class CQL(OfflineAlgorithm):
 
     def training_step(self) -> None:
         """Makes `dataset_num_iters_per_learner` updates from steps that are drawn uniformly."""
-        config, result, num_before = (
-            self.config,
-            self._iteration,
-            self.counters.trained.num_env_steps,
-        )
-        size = config.train_batch_size
+        config, result, size = self.config, self._iteration, self.config.train_batch_size
         num_updates = config.dataset_num_iters_per_learner or -(-len(self.buffer) // size)
+        num_before, num_rows = self.counters.trained.num_env_steps, num_updates * size
         with result.time("learner_update_timer"):
             metrics = self.learners.update_from(
                 self.trained(ByModule({self.module_specs.only_id: self.buffer})),
                 num_updates=num_updates,
-                num_env_steps_sampled_lifetime=num_before + num_updates * size,
+                num_env_steps_sampled_lifetime=num_before + num_rows,
                 num_env_steps_sampled_before=num_before,
                 on_batch=batch_listener(self.callbacks),
             )
-        num_rows = num_updates * size
         result.add_update(metrics, num_env_steps=num_rows, num_agent_steps=num_rows)
         with result.time("synch_weights"):
             self.send_policy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -25,13 +25,14 @@ from trainer.episodes.episode_columns import (
     VALUE_TARGETS,
     VF_PREDS,
 )
+from trainer.errors import ModuleError
 from trainer.learners import (
-    GRADIENT_NORM,
     NOT_IN_TORCH,
     Columns,
     EpisodeLearner,
     LearnerSettings,
     TrainBatchEvent,
+    means_of_losses,
 )
 from trainer.modules.memory import state_form
 from trainer.types import Array, ModuleId, State
@@ -96,7 +97,9 @@ class MARWILLearner(EpisodeLearner):
         record, num_rows_trained = self.learn_in_minibatches(
             rows, columns.lengths, partial(self._step, lr=lr), rng=rng
         )
-        metrics = _means(record)
+        names = ("policy_loss", "vf_loss", "entropy", "total_loss")
+        metrics: dict[str, Any] = means_of_losses(record, names)
+        metrics["weight_max"] = max(float(loss.weights.max()) for loss, _ in record)
         if settings.beta:
             metrics["vf_explained_var"] = explained_variance(targets, values)
             metrics[_SQUARE] = self.moving_square
@@ -131,6 +134,12 @@ class MARWILLearner(EpisodeLearner):
         needed = (ACTION_DIST_INPUTS, VF_PREDS) if self.settings.beta else (ACTION_DIST_INPUTS,)
         outputs = self.module.training_outputs(minibatch, *needed)
         loss = self.compute_loss(minibatch, outputs)
+        if np.isinf(loss.weights).any():
+            raise ModuleError(
+                "A weight exp(β A / c) is not finite: some advantage A is more than 88 times the "
+                f"norm c, whose square is {loss.moving_square:.6g}. Give "
+                "`moving_average_sqd_adv_norm_start` the square of what returns differ by."
+            )
         self.module.backward(
             d_action_dist_inputs=loss.d_action_dist_inputs, d_vf_preds=loss.d_vf_preds
         )
@@ -167,18 +176,6 @@ class MARWILLearner(EpisodeLearner):
         """Takes back what `extra_state` gave."""
         require_keys("MARWILLearner.set_extra_state()", "state", state, (_SQUARE,))
         self.moving_square = float(state[_SQUARE])
-
-
-def _means(record: Sequence[tuple[MARWILLoss, float]]) -> dict[str, Any]:
-    losses = [loss for loss, _ in record]
-    names = ("policy_loss", "vf_loss", "entropy", "total_loss")
-    means = {name: sum(getattr(loss, name) for loss in losses) / len(losses) for name in names}
-    norms = [norm for _, norm in record]
-    return {
-        **means,
-        "weight_max": max(float(loss.weights.max()) for loss in losses),
-        GRADIENT_NORM: sum(norms) / len(norms),
-    }
 
 
 # ---- config

@@ -40,12 +40,12 @@ from trainer.episodes.episode_columns import (
     VF_PREDS,
 )
 from trainer.learners import (
-    GRADIENT_NORM,
     NOT_IN_TORCH,
     Columns,
     EpisodeLearner,
     LearnerSettings,
     TrainBatchEvent,
+    means_of_losses,
 )
 from trainer.learners.batching import values_of_chunk
 from trainer.modules import RLModule, RLModuleSpec
@@ -284,12 +284,7 @@ class PPOLearner(EpisodeLearner):
 
     def _means(self, record: Collection[tuple[Any, float]]) -> dict[str, Any]:
         """The mean of every part of the loss and of the gradient's norm over these steps."""
-        count = len(record)
-        metrics = {
-            name: sum(getattr(loss, name) for loss, _ in record) / count for name in _LOSS_METRICS
-        }
-        metrics[GRADIENT_NORM] = sum(norm for _, norm in record) / count
-        return metrics
+        return means_of_losses(record, _LOSS_METRICS)
 
     def _adapt_kl_coeff(self, mean_kl: float | None) -> None:
         """Schulman et al. 2017, section 4, with RLlib's factors.

@@ -50,7 +50,9 @@ class PPOTorchLearner(TorchLearner, PPOLearner):
     ) -> dict[str, Any]:
         """One update; see `EpisodeLearner.learn`."""
         self._num_env_steps = num_env_steps
-        metrics = PPOLearner.learn(self, columns, rng=rng, num_env_steps=num_env_steps, event=event)
+        # Not TorchLearner's: that of the PPOLearner behind it, which may be APPO's.
+        of_ppo: Any = super(TorchLearner, self)
+        metrics = of_ppo.learn(columns, rng=rng, num_env_steps=num_env_steps, event=event)
         return self.with_rates(metrics)
 
     def compute_loss_for_module(

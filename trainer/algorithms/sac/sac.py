@@ -30,8 +30,11 @@ from trainer.learners import (
     ReplaySettings,
     ReplayUpdate,
     critic_loss,
+    loss_metrics,
+    mean_errors,
     smallest_of,
     td_targets,
+    value_metrics,
 )
 from trainer.modules import RLModule, RLModuleSpec, SACModule, TorchSACModule
 from trainer.modules.policy_and_critics import Critics
@@ -312,8 +315,8 @@ class SACLearner(ReplayLearner):
         log_alpha = float(self.module.parameters.views[LOG_ALPHA][0])
         losses = self.losses(batch, rng=rng)
         norm = self.apply_gradients(loss=losses.total, lr=self._rates, batch=vars(batch))
-        errors: Array = np.mean([np.abs(critic.td_errors) for critic in losses.critics], axis=0)
-        return ReplayUpdate(errors, self._metrics(losses, log_alpha, norm))
+        metrics = self._metrics(losses, log_alpha, norm)
+        return ReplayUpdate(mean_errors(losses.critics), metrics)
 
     def losses(self, batch: ReplayBatch, *, rng: np.random.Generator) -> SACLosses:
         """The losses with the present weights; `rng` draws actions. Overwrites all gradients."""
@@ -482,9 +485,8 @@ class SACLearner(ReplayLearner):
         self, losses: SACLosses, log_alpha: float, norm: float
     ) -> Callable[[], dict[str, Any]]:
         def metrics() -> dict[str, Any]:
-            names = [f"{name}_loss" for name in self._critics.names]
             return {
-                **dict(zip(names, (critic.loss for critic in losses.critics), strict=True)),
+                **loss_metrics(self._critics.names, losses.critics),
                 "policy_loss": losses.policy_loss,
                 "alpha_loss": losses.alpha_loss,
                 "total_loss": losses.total,
@@ -492,9 +494,7 @@ class SACLearner(ReplayLearner):
                 "log_alpha_value": log_alpha,
                 "target_entropy": self.target_entropy,
                 "logps": float(losses.logp.mean()),
-                "qf_mean": float(losses.min_q.mean()),
-                "qf_min": float(losses.min_q.min()),
-                "qf_max": float(losses.min_q.max()),
+                **value_metrics(losses.min_q),
                 GRADIENT_NORM: norm,
                 "actor_learning_rate": self._shown_rates["actor"],
                 "alpha_learning_rate": self._shown_rates["alpha"],

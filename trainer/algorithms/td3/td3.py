@@ -35,8 +35,11 @@ from trainer.learners import (
     ReplayUpdate,
     TargetNetwork,
     critic_loss,
+    loss_metrics,
+    mean_errors,
     smallest_of,
     td_targets,
+    value_metrics,
 )
 from trainer.modules import RLModule
 from trainer.modules.policy_and_critics import Critics, PolicyAndCritics, is_bounded_box
@@ -175,22 +178,18 @@ class TD3Learner(ReplayLearner):
         norm = self.apply_gradients(loss=total, lr=lr, batch=vars(batch))
         if (self.num_updates + 1) % self.settings.policy_delay == 0:
             self._learn_policy(batch)
-        errors: Array = np.mean([np.abs(loss.td_errors) for loss in losses], axis=0)
 
         def metrics() -> dict[str, Any]:
-            names = [f"{name}_loss" for name in self.module.critics.names]
             return {
-                **dict(zip(names, (loss.loss for loss in losses), strict=True)),
+                **loss_metrics(self.module.critics.names, losses),
                 "policy_loss": self.policy_loss(batch),
                 "total_loss": total,
-                "qf_mean": float(min_q.mean()),
-                "qf_min": float(min_q.min()),
-                "qf_max": float(min_q.max()),
+                **value_metrics(min_q),
                 GRADIENT_NORM: norm,
                 "actor_learning_rate": self._policy_lr,
             }
 
-        return ReplayUpdate(errors, metrics)
+        return ReplayUpdate(mean_errors(losses), metrics)
 
     def critic_losses(
         self, batch: ReplayBatch, *, rng: np.random.Generator
