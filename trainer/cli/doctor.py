@@ -22,7 +22,7 @@ from trainer.runtime.threads import blas_threads
 
 _PACKAGE: Final = "local-trainer"
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?")
-_OF_DEVELOPERS: Final = frozenset({"test", "types", "docs", "bench", "tables"})
+_OF_DEVELOPERS: Final = frozenset({"test", "types", "docs", "bench", "notebooks", "tables"})
 _GIGABYTE: Final = 2**30
 
 
