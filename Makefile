@@ -98,8 +98,8 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 $(VENV)/.installed-types: $(VENV)/.installed-test
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[types]' || \
-	    echo "pyright could not be installed: the tests that need it are skipped."
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[notebooks,types]' || \
+	    echo "pyright or Jupyter could not be installed: the tests that need them are skipped."
 	touch $@
 
 $(VENV)/.installed-long: $(VENV)/.installed-types

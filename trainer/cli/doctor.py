@@ -6,13 +6,18 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import sys
+import tempfile
 import time
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+import callbacks
 from trainer.algorithms.building import make_engine
 from trainer.algorithms.ppo import PPOConfig
 from trainer.blas import blas_core
@@ -22,13 +27,17 @@ from trainer.runtime.threads import blas_threads
 
 _PACKAGE: Final = "local-trainer"
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?")
-_OF_DEVELOPERS: Final = frozenset({"test", "types", "docs", "bench", "tables"})
+_OF_DEVELOPERS: Final = frozenset({"test", "types", "docs", "bench", "notebooks", "tables"})
 _GIGABYTE: Final = 2**30
+_PACKAGES: Final = ("trainer", "callbacks", "checkpoints", "trainer_toolkit")
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where Linux keeps it, no file of ours
+_ENOUGH_SHARED_MEMORY: Final = 2**27
+"""Twice what a container has by default."""
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Says what a report of a problem needs; 1 if a runner process cannot train here."""
-    facts = {**_machine(), **_packages(), "runner process": _tried()}
+    facts = {**_machine(), **_folders(), **_packages(), "runner process": _tried()}
     works = facts["runner process"]["works"]
     if arguments.json:
         print_json(facts)
@@ -36,13 +45,23 @@ def doctor(arguments: argparse.Namespace) -> int:
     for name, fact in facts.items():
         if name != "extras" and name != "runner process":
             print_text(f"{name:<16}{fact}")
-    for extra, packages in facts["extras"].items():
-        found = [f"{name} {has}" for name, has in packages.items() if has]
-        missing = [name for name, has in packages.items() if not has]
-        told = ", ".join(found) if not missing else f'no: pip install "{_PACKAGE}[{extra}]"'
-        print_text(f"{f'[{extra}]':<16}{told}")
+    _show_extras(facts["extras"])
     print_text(f"{'runner process':<16}{facts['runner process']['told']}")
     return 0 if works else 1
+
+
+def _show_extras(extras: Mapping[str, Mapping[str, str | None]]) -> None:
+    missing = [extra for extra, packages in extras.items() if not all(packages.values())]
+    found = [
+        f"[{extra}] {', '.join(f'{name} {has}' for name, has in packages.items())}"
+        for extra, packages in extras.items()
+        if extra not in missing
+    ]
+    for number, line in enumerate(found):
+        print_text(f"{'' if number else 'extras':<16}{line}")
+    if missing:
+        print_text(f"{'not installed':<16}{' '.join(f'[{extra}]' for extra in missing)}")
+        print_text(f'{"":<16}such as: pip install "{_PACKAGE}[{missing[0]}]"')
 
 
 def _machine() -> dict[str, Any]:
@@ -76,6 +95,39 @@ def _memory() -> str:
     except (ValueError, OSError):
         return "unknown"
     return f"{pages * size / _GIGABYTE:.1f} GB"
+
+
+def _folders() -> dict[str, Any]:
+    """Where things are and go, and whether there is room."""
+    facts = {
+        "imported from": str(Path(callbacks.__file__).parents[1]),
+        "runs go to": f"{Path('runs').absolute()}, {_room(Path.cwd())}",
+        "temporary files": f"{tempfile.gettempdir()}, {_room(Path(tempfile.gettempdir()))}",
+    }
+    if in_the_way := _in_the_way(Path.cwd()):
+        facts["in the way"] = (
+            f"{', '.join(in_the_way)} in this folder: a script here imports it in place of ours. "
+            "Rename it"
+        )
+    if _SHARED_MEMORY.is_dir():  # Linux
+        is_small = shutil.disk_usage(_SHARED_MEMORY).free < _ENOUGH_SHARED_MEMORY
+        advice = "; small: docker run --shm-size=1g" if is_small else ""
+        facts["shared memory"] = f"{_SHARED_MEMORY}, {_room(_SHARED_MEMORY)}{advice}"
+    return facts
+
+
+def _room(folder: Path) -> str:
+    told = f"{shutil.disk_usage(folder).free / _GIGABYTE:.1f} GB free"
+    return told if os.access(folder, os.W_OK) else f"{told}, but it cannot be written"
+
+
+def _in_the_way(folder: Path) -> list[str]:
+    """Files and packages of a folder that have the names of our packages, and are not ours."""
+    ours = Path(callbacks.__file__).resolve().parents[1]
+    if folder.resolve() == ours:
+        return []
+    names = [name for package in _PACKAGES for name in (f"{package}.py", f"{package}/__init__.py")]
+    return [name.removesuffix("/__init__.py") for name in names if (folder / name).is_file()]
 
 
 def _packages() -> dict[str, Any]:
