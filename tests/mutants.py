@@ -349,13 +349,14 @@ MUTANTS = [
         ("np.where(columns.is_terminated, 0.0, values[num_rows:])", "values[num_rows:]"),
         ("        self.moving_square = float(state[_SQUARE])\n", "        pass\n"),
         ("        self.moving_square = loss.moving_square\n", ""),
+        ("        if np.isinf(loss.weights).any():", "        if False:"),
     ),
     *_of(
         "trainer/algorithms/cql/cql.py",
         ("(candidates - log_densities) / temperature", "candidates / temperature"),
         ("-width * math.log(2.0)", "0.0"),
+        ("self.num_updates >= self.settings.bc_iters", "self.num_updates > self.settings.bc_iters"),
         ("np.full_like(recorded, -1.0 / num_rows)", "np.zeros_like(recorded)"),
-        ("self.num_updates >= self.settings.bc_iters", "self.num_updates < 0"),
         ("0.0 if self.settings.deterministic_backup else alpha", "alpha"),
         ("loss=one.loss + weight * held.loss", "loss=one.loss"),
     ),
@@ -870,6 +871,7 @@ MUTANTS = [
     *_of(
         "trainer/algorithms/td3/td3.py",
         ("np.minimum(np.maximum(noise, -clip), clip)", "noise"),
+        ('            "target": self.target,\n', ""),
         ("    return np.minimum(np.maximum(noisy, -1.0), 1.0)", "    return noisy"),
         ("        if not settings.smooth_target_policy:", "        if False:"),
         ("smallest_of(target.critics.values(ahead))", "target.critics.values(ahead)[0]"),
