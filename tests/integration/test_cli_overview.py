@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from importlib.metadata import version
 
 import pytest
 
@@ -53,3 +54,7 @@ def test_the_help_of_a_command_begins_with_what_it_does(tmp_path):
     assert "\n\nPlay episodes with a checkpoint's policy.\n" in run(
         "evaluate", "--help", folder=tmp_path
     ).stdout  # fmt: skip
+
+
+def test_the_version_is_that_of_the_distribution(tmp_path):
+    assert run("--version", folder=tmp_path).stdout == f"local-trainer {version('local-trainer')}\n"

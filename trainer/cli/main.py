@@ -45,6 +45,7 @@ from trainer.cli.seeds import seeds
 from trainer.config.names_elsewhere import OPTIONS_ELSEWHERE
 from trainer.errors import TrainerError
 from trainer.old_names import OLD_NAMES
+from trainer.runtime.machine_facts import installed_version
 from trainer_toolkit.files import remedy
 from trainer_toolkit.nearest_names import IN_BRACKETS, did_you_mean, nearest
 
@@ -337,6 +338,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="local-trainer",
         description="Reinforcement learning on one machine, with exact resume and exact repair.",
     )
+    version = installed_version("local-trainer") or "not installed"
+    program.add_argument("--version", action="version", version=f"local-trainer {version}")
     subparsers = _Commands(program)
     _add_train(subparsers)
     _add_profile(subparsers)
