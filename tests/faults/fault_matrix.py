@@ -27,19 +27,18 @@ class Outcome(Enum):
 
 MEANINGS = {
     Outcome.REPAIRED: (
-        "the runner is replaced and asked again; results, weights and all other state have the "
-        "same bytes as without the fault"
+        "the runner is replaced and asked again; the same bytes as without the fault"
     ),
     Outcome.HARMLESS: "nothing has to be done; the same bytes",
     Outcome.WARNED: (
-        "`stop()` says in a warning that the env was not closed, after 2 s at most; the same bytes"
+        "`stop()` warns that the env was not closed, after 2 s at most; the same bytes"
     ),
     Outcome.CREATION_ERROR: "raised when the runner is first made, with what the env raised",
     Outcome.CALLBACK_ERROR: "`train()` raises it at once: callbacks are not tried again",
     Outcome.MAIN_ENDS: "it runs this code itself. Its workers end with it",
     Outcome.MAIN_WAITS: (
-        "likewise. After SIGCONT the run goes on to the same bytes; Ctrl-C ends a hang, and the "
-        "algorithm is as it was before the iteration"
+        "likewise. SIGCONT lets it go on to the same bytes; Ctrl-C ends a hang and undoes the "
+        "iteration"
     ),
 }
 
