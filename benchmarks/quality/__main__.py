@@ -36,17 +36,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, trainer, seed = given.one
         _run(BY_NAME[name], trainer, int(seed))
         return 0
-    chosen = [
-        task
-        for task in BY_NAME.values()
-        if not given.tasks or any(part.lower() in task.name.lower() for part in given.tasks)
-    ]
+    chosen = [task for name, task in BY_NAME.items() if _is_meant(name, given.tasks)]
     if not chosen:
         parser.error(f"no task has {given.tasks} in its name; there are: {', '.join(BY_NAME)}")
     failed = 0 if given.show else _campaign(chosen, given.trainers, given.seeds, given.jobs)
     for line in table([(task, load(task)) for task in chosen]):
         print(line)
     return int(failed > 0)
+
+
+def _is_meant(name: str, words: Sequence[str]) -> bool:
+    """A task by its name or a part of it; a whole name means no other that it is a part of."""
+    parts = [word.lower() for word in words if word not in BY_NAME]
+    return not words or name in words or any(part in name.lower() for part in parts)
 
 
 def _campaign(tasks: Sequence[Task], trainers: Sequence[str], seeds: int, jobs: int) -> int:
