@@ -2,6 +2,7 @@
 
     python -m tests.golden_checkpoints make 1.0      before a release, once: files and numbers
     python -m tests.golden_checkpoints record 1.0    numbers alone, where a seed gives others now
+    python -m tests.golden_checkpoints check         restores all and goes on; without pytest
 
 A folder per version holds an archive per run of `tests/golden_runs.py`, the recordings, a policy
 file, a run of the command line, an experiment, and in `numbers.json` what came of going on. Files
@@ -10,6 +11,7 @@ of a released version are never made again. Numbers may be, in a commit that say
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import json
 import math
@@ -234,18 +236,51 @@ def record(version):
     (GOLDEN / version / NUMBERS).write_text(text + "\n")
 
 
+def check(version):
+    """Restores all checkpoints and the experiment of a version, goes on, and counts differences.
+
+    Returns:
+        How many were restored, and what differs.
+    """
+    recorded, wrong, done = numbers(version), [], 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        recordings = unpack(version, "recordings", folder)
+        for name in names(version):
+            if name in golden_runs.NEEDS_TORCH and importlib.util.find_spec("torch") is None:
+                continue
+            expected = recorded["runs"][name]
+            with restored(version, name, folder, recordings) as algo:
+                stands, went = facts(algo), went_on(algo)
+            is_exact = computed_as_here(recorded, name)
+            is_right = stands == expected["restored"] and (
+                went == expected["went on"] if is_exact else len(went) == NUM_ITERATIONS
+            )
+            wrong += [] if is_right else [name]
+            done += 1
+        if climbed(unpack(version, "experiment", folder)) != recorded["experiment"]:
+            wrong.append("experiment")
+    return done, wrong
+
+
 def main(arguments=None):
-    """The command."""
+    """The command; 1 if something differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden_checkpoints")
-    parser.add_argument("what", choices=("make", "record"))
-    parser.add_argument("version", help="a folder in tests/golden, such as 1.0")
+    parser.add_argument("what", choices=("make", "record", "check"))
+    parser.add_argument("version", nargs="?", help="a folder in tests/golden, such as 1.0")
     words = parser.parse_args(arguments)
-    if not re.fullmatch(r"\d+\.\d+", words.version):
+    if words.what == "check":
+        found = {version: check(version) for version in versions()}
+        for version, (done, wrong) in found.items():
+            sys.stdout.write(f"{version}: {done} checkpoints, {len(wrong)} wrong {wrong}\n")
+        return int(any(wrong for _, wrong in found.values()))
+    if not re.fullmatch(r"\d+\.\d+", words.version or ""):
         parser.error(f"{words.version!r}: a version is written as 1.0")
     (make if words.what == "make" else record)(words.version)
     size = sum(file.stat().st_size for file in (GOLDEN / words.version).iterdir())
     sys.stdout.write(f"{GOLDEN / words.version}: {math.ceil(size / 1000)} kB\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
