@@ -17,7 +17,7 @@ MATRIX ?= 3.10 3.11 3.12 3.13 3.14
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FAST := -m "not slow and not ray" --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: train test pyright test-long test-ray test-matrix kill-demo wheel docs bench clean
+.PHONY: train test pyright test-long test-ray test-matrix kill-demo wheel dist sbom docs bench clean
 
 train: $(VENV)/.installed  ## trains PPO on CartPole-v1, with the settings of its recipe, until it is solved
 	$(RUN)/local-trainer train --env CartPole-v1 --stop-return 450 --seed 0
@@ -74,6 +74,22 @@ test-with: $(VENV)/.installed-test
 wheel: $(VENV)/.installed  ## builds the wheel into dist/
 	$(RUN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
+dist: $(VENV)/.installed-test  ## builds the sdist and the wheels with and without kernels into dist/, with the same bytes each time
+	$(RUN)/python -m tests.distributions dist
+
+# In an environment that holds the package and what it needs, and nothing else.
+sbom: dist  ## lists what the core needs: dist/sbom.cdx.json (CycloneDX) and dist/licences.md
+	rm -rf .venv-sbom .venv-sbom-tools
+	$(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/python -m pip install --quiet --disable-pip-version-check dist/*-py3-none-any.whl
+	.venv-sbom/bin/python -m pip uninstall --quiet --yes pip setuptools 2> /dev/null || true
+	$(PYTHON) -m venv .venv-sbom-tools
+	.venv-sbom-tools/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom pip-licenses
+	.venv-sbom-tools/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
+	    --pyproject pyproject.toml --output-file dist/sbom.cdx.json .venv-sbom/bin/python
+	.venv-sbom-tools/bin/pip-licenses --python=.venv-sbom/bin/python --format=markdown \
+	    --output-file=dist/licences.md
+
 docs: $(VENV)/.installed  ## builds the documentation as a site into site/, without warnings; trains the agents of its gallery first
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,plot]'
 	test -d build/gallery || $(RUN)/python docs/make_gallery.py
@@ -113,4 +129,4 @@ $(VENV)/.installed-ray: $(VENV)/.installed-test
 	touch $@
 
 clean:  ## removes the virtual environment and caches; runs/ stays
-	rm -rf $(VENV) .venv-3.* .venv-lowest build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-3.* .venv-lowest .venv-sbom .venv-sbom-tools build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -173,6 +173,7 @@ from trainer.replay import (
 from trainer.rllib_names import *  # noqa: F403 - names of RLlib
 from trainer.runner_group import EnvRunnerGroup
 from trainer.types import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+from trainer_toolkit.deprecation import TrainerDeprecationWarning
 
 __all__ = [
     "APPO",
@@ -310,6 +311,7 @@ __all__ = [
     "TrackerService",
     "TrackioLogger",
     "TrainedPolicy",
+    "TrainerDeprecationWarning",
     "TrainerError",
     "UnknownModuleError",
     "UnknownOutputError",

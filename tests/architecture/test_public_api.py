@@ -64,11 +64,40 @@ PUBLIC_NAMES = words_of(
         SingleAgentObservationPreprocessor SoftQ StateDependentNoise StatefulEnv
         StatefulRLModule StochasticSampling TD3Config TD3Learner TaskError TaskLadder
         TaskSettableEnv TensorBoardLogger TorchLearner TorchRLModule TorchSACModule TrackerLogger
-        TrackerService TrackioLogger TrainedPolicy TrainerError UnknownModuleError
-        UnknownOutputError UnknownSettingError UnsupportedSpaceError VideoRecorder WandbLogger
+        TrackerService TrackioLogger TrainedPolicy TrainerDeprecationWarning TrainerError
+        UnknownModuleError UnknownOutputError UnknownSettingError UnsupportedSpaceError
+        VideoRecorder WandbLogger
         actors compute_advantages export_onnx export_policy export_torch
         get_global_worker get_trainable_cls latest_checkpoint load_episode load_sb3_policy
         make_multi_agent make_replay_buffer register_env uniforms_per_row
+    """,
+        "trainer.tune": """
+        ASHAScheduler AsyncHyperBandScheduler BasicVariantGenerator CLIReporter CSVLoggerCallback
+        Callback Checkpoint CheckpointConfig CombinedStopper ConcurrencyLimiter Experiment
+        ExperimentAnalysis ExperimentPlateauStopper FIFOScheduler FailureConfig FunctionStopper
+        HyperBandScheduler JournalError JsonLoggerCallback JupyterNotebookReporter LoggerCallback
+        MaximumIterationStopper MedianStoppingRule NoopStopper OptunaSearch PlacementGroupFactory
+        PopulationBasedTraining PopulationBasedTrainingReplay ProgressReporter RandomSearch Repeater
+        Result ResultGrid ResumeConfig RunConfig SearchSpaceError Searcher Stopper SyncConfig
+        TBXLoggerCallback TimeoutStopper Trainable Trial TrialError TrialPlateauStopper
+        TrialScheduler TuneConfig TuneContext TuneError TuneSettingError Tuner choice
+        create_scheduler create_searcher get_checkpoint get_context grid_search logger lograndint
+        loguniform qlograndint qloguniform qrandint qrandn quniform randint randn register_env
+        register_trainable report run run_experiments sample_from schedulers search stopper uniform
+        validate_save_restore with_parameters with_resources
+    """,
+        "trainer.testing": """
+        AgentScript ContinuousEnv CorridorEnv CountdownEnv FailingEnv FakeEngine Fault
+        FaultyCallback FaultyEnv HugeError InjectedFaultError Kill MultiAgentCartPole
+        MultiAgentPendulum Parcel RandomKiller RepeatAfterMe RepeatPreviousEnv ReplayReport
+        RestlessEnv RockPaperScissors ScriptedFault ScriptedMultiAgentEnv ScriptedStep
+        StatelessCartPole TargetEnv TwoStepGame UnpicklableError UnseededEnv check_env_state
+        check_module check_replay faulty_module gradient_check is_process_alive no_leaks wait_until
+        with_faults
+    """,
+        "trainer.reports": """
+        Curve ReportError Run Summary curve_of find_runs grouped plot_runs read_run summary_of
+        write_report
     """,
     }
 )
@@ -131,7 +160,11 @@ def api_problems(module, expected):
 
 
 # What only the package itself needs is imported from a module that offers nothing to users.
-_OFFER_NOTHING = {"__future__", "importlib.util", "pathlib", "trainer.config.names_elsewhere"}
+_OFFER_NOTHING = {
+    *("__future__", "importlib.util", "pathlib", "typing"),
+    *("trainer.config.names_elsewhere", "trainer_toolkit.nearest_names"),
+}
+_NEEDED_ITSELF = {"not_offered"}
 
 
 def _imported_names(module):
@@ -141,6 +174,7 @@ def _imported_names(module):
         if isinstance(node, ast.ImportFrom) and node.module not in _OFFER_NOTHING
         for alias in node.names
         if "rllib_names" not in (alias.name, *(node.module or "").split("."))
+        and alias.name not in _NEEDED_ITSELF
     }
 
 

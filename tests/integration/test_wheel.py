@@ -1,5 +1,6 @@
-"""The wheel is built, installed in a clean environment, and trains there."""
+"""What is published is built, twice the same, installed in clean environments, and trains."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -69,8 +70,62 @@ def installed(wheel, folder):
     return python
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The sdist and the two wheels, built twice: in other folders, zones and modes of files."""
+    pytest.importorskip("build")
+    builds = []
+    for place, mask, zone in (("a", 0o022, "UTC"), ("a/longer/path", 0o077, "Asia/Tokyo")):
+        temporary = tmp_path_factory.mktemp("publish") / place
+        temporary.mkdir(parents=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.distributions", temporary / "dist"],
+            cwd=ROOT, umask=mask, capture_output=True, text=True, timeout=900, check=False,
+            env={**os.environ, "TMPDIR": str(temporary), "TZ": zone},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        builds.append({file.name: file for file in (temporary / "dist").iterdir()})
+    return builds
+
+
+def test_two_builds_give_the_same_bytes(published):
+    one, other = (
+        {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in built.items()}
+        for built in published
+    )
+    assert len(one) == 3
+    assert one == other
+
+
+def test_a_wheel_is_named_by_what_is_in_it(published):
+    wheels = [file for name, file in published[0].items() if name.endswith(".whl")]
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            kernels = [name for name in archive.namelist() if name.endswith("kernels.shared")]
+            texts = [archive.read(name) for name in archive.namelist()]
+        assert "-py3-none-" in wheel.name
+        assert len(kernels) == int("none-any" not in wheel.name)
+        assert not any(str(wheel.parent.parent).encode() in text for text in texts)
+    assert sum("none-any" in wheel.name for wheel in wheels) == 1
+
+
+def test_the_tests_run_from_the_sdist(published, tmp_path):
+    (sdist,) = (file for name, file in published[0].items() if name.endswith(".tar.gz"))
+    shutil.unpack_archive(sdist, tmp_path)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    files = ("unit/test_packaging.py", "unit/test_seeding.py", "architecture/test_public_api.py")
+    ended(
+        sys.executable, "-m", "pytest", "-p", "no:cacheprovider",
+        *(f"tests/{file}" for file in files),
+        "tests/integration/test_golden_checkpoints.py", "-k", "not ppo-torch",
+        folder=folder, PYTHONPATH=str(folder),
+    )  # fmt: skip
+
+
 def test_without_a_compiler_the_wheel_is_built_and_trains(tmp_path):
-    python = installed(built(tmp_path, CC="false"), tmp_path)
+    wheel = built(tmp_path, CC="false")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    python = installed(wheel, tmp_path)
     assert "not compiled" in ended(python, "-c", WHY_NOT, folder=tmp_path)
     assert int(ended(python, "-W", "error", "-c", SCRIPT, folder=tmp_path).split()[0]) >= 64
 

@@ -30,6 +30,20 @@ def test_the_version_is_a_release_number(project):
     assert tuple(map(int, project["version"].split("."))) >= (0, 2, 0)
 
 
+def test_the_changelog_begins_with_this_version_or_one_to_come(project):
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest, state = re.search(r"^## \[(\d+\.\d+\.\d+)\] - (\S+)$", text, re.M).groups()
+    numbers = [tuple(map(int, version.split("."))) for version in (newest, project["version"])]
+    assert numbers[0] >= numbers[1]
+    assert state == "unreleased" or numbers[0] == numbers[1]
+
+
+def test_the_licence_is_an_expression_and_its_file_is_there(project):
+    assert project["license"] == "MIT"
+    assert all((ROOT / name).is_file() for name in project["license-files"])
+    assert not [line for line in project["classifiers"] if line.startswith("License ::")]
+
+
 def test_five_packages_are_needed_and_their_lowest_versions_are_stated(project):
     names = [line.partition("==")[0] for line in lowest_versions()]
     assert sorted(names) == ["cloudpickle", "gymnasium", "numpy", "ormsgpack", "platformdirs"]

@@ -160,7 +160,7 @@ class TrialView:
         """Errors of the user's code so far."""
         return self._trial.num_failures
 
-    local_path = property(lambda self: self.path)
+    local_path = property(lambda self: self.path, doc="Its folder.")
     logdir = local_path
 
 

@@ -121,10 +121,12 @@ class TrialScheduler(Part):
 
     @property
     def explored(self) -> Sequence[str]:
+        """Paths of the settings that it changes while trials run; by default none."""
         return ()
 
     @property
     def pinned(self) -> Set[CheckpointRef]:
+        """Checkpoints that it may still need; by default none."""
         return frozenset()
 
     def set_search_properties(self, metric: str | None, mode: Mode | None) -> None:
