@@ -15,7 +15,7 @@ DECORATORS = ("deprecated", "deprecated_argument")
 def present_version():
     """Major and minor version of this tree."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return numbers(re.search(r'^version = "(.*)"$', text, re.M)[1])
+    return numbers(re.search(r'^version = "(.*?)"', text, re.M)[1])
 
 
 def numbers(version):
