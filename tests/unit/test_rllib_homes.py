@@ -28,7 +28,14 @@ OURS = frozenset(
         *("ResultLogger", "ResultSink", "RunnerError", "RunnerFailedError", "RunnerLostError"),
         *("SerializationError", "StateDependentNoise", "StatefulEnv", "StatefulRLModule"),
         *("TD3Learner", "TaskError", "TaskLadder", "TensorBoardLogger", "TorchSACModule"),
-        *("TrackerLogger", "TrackerService", "TrackioLogger", "TrainedPolicy", "TrainerError"),
+        *(
+            "TrackerLogger",
+            "TrackerService",
+            "TrackioLogger",
+            "TrainedPolicy",
+            "TrainerError",
+            "TrainerDeprecationWarning",
+        ),
         *("UnknownModuleError", "UnknownOutputError", "UnknownSettingError", "VideoRecorder"),
         *(
             "WandbLogger",
