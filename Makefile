@@ -17,7 +17,7 @@ MATRIX ?= 3.10 3.11 3.12 3.13 3.14
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (3 * (os.cpu_count() or 1) + 1) // 2))')
 FAST := -m "not slow and not ray" --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: train test pyright test-long test-ray test-matrix kill-demo wheel dist sbom docs bench clean
+.PHONY: train test pyright test-long test-ray test-matrix kill-demo wheel dist sbom test-installs docs bench clean
 
 train: $(VENV)/.installed  ## trains PPO on CartPole-v1, with the settings of its recipe, until it is solved
 	$(RUN)/local-trainer train --env CartPole-v1 --stop-return 450 --seed 0
@@ -89,6 +89,9 @@ sbom: dist  ## lists what the core needs: dist/sbom.cdx.json (CycloneDX) and dis
 	    --pyproject pyproject.toml --output-file dist/sbom.cdx.json .venv-sbom/bin/python
 	.venv-sbom-tools/bin/pip-licenses --python=.venv-sbom/bin/python --format=markdown \
 	    --output-file=dist/licences.md
+
+test-installs: dist  ## installs wheels and sdist in clean environments of every Python found, and works with them there
+	$(RUN)/python -m tests.installs dist
 
 docs: $(VENV)/.installed  ## builds the documentation as a site into site/, without warnings; trains the agents of its gallery first
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs,plot]'
