@@ -35,7 +35,7 @@ class Keeping(RLlibCallback):
         self.kept = []
 
     def on_train_result(self, **_):
-        self.kept.append(bytearray(20_000))
+        self.kept.append(bytearray(60_000))
 
 
 def belongings(pids):
@@ -91,7 +91,7 @@ def is_sound(grown):
 
 @pytest.mark.parametrize(
     ("name", "num_iterations"),
-    [("PPO", 160), *[pytest.param(name, LONG, marks=pytest.mark.slow) for name in RUNS]],
+    [("PPO", 120), *[pytest.param(name, LONG, marks=pytest.mark.slow) for name in RUNS]],
 )
 def test_a_long_run_leaves_nothing_behind(name, num_iterations):
     grown = told(name, num_iterations)
@@ -99,7 +99,7 @@ def test_a_long_run_leaves_nothing_behind(name, num_iterations):
 
 
 def test_what_is_kept_of_every_iteration_is_found():
-    assert not is_sound(told("PPO", 400, "keeping"))
+    assert not is_sound(told("PPO", 120, "keeping"))
 
 
 def main(num_iterations, *names):
