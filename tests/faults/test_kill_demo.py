@@ -35,6 +35,7 @@ def test_a_run_that_is_killed_ends_with_the_same_state():
     assert "Equal" in told
 
 
+@pytest.mark.slow
 def test_another_seed_ends_with_another_state():
     told = shown("--env", ENV, "--kills", "0", "--second-seed", "1", code=1)
     first, second = states(told)
