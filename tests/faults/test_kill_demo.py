@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def shown(*words, code):
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "kill_demo.py", "--iterations", "3", *words],
+        [sys.executable, ROOT / "examples" / "kill_demo.py", "--iterations", "8", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
         capture_output=True, text=True, encoding="utf-8", timeout=100, check=False,
     )  # fmt: skip
