@@ -334,7 +334,11 @@ def arithmetic():
     rng = np.random.default_rng(0)
     values = rng.standard_normal((64, 48)).astype(np.float32)
     products = [values[:rows] @ values.T for rows in (1, 8, 64)]
-    functions = [np.exp(values), np.tanh(values), np.log(np.abs(values)), np.sin(values)]
+    functions = [
+        function(np.abs(numbers))
+        for numbers in (values, values.astype(np.float64))
+        for function in (np.exp, np.tanh, np.log, np.sin, np.log1p, lambda x: x**0.6)
+    ]
     sums = [values.sum(axis=0), values.astype(np.float64).sum(), np.sqrt(np.abs(values)).mean()]
     return digest([np.__version__, sys.version_info[:2], *products, *functions, *sums])
 
