@@ -35,7 +35,7 @@ from tests.resume_cells import ALGORITHMS, Remembering, different
 from tests.resume_envs import LateWalk, StatefulWalk, Walk
 from tests.vector_walks import Roaming
 from trainer import ConfigError
-from trainer.errors import UnsupportedSpaceError
+from trainer.errors import ModuleError, UnsupportedSpaceError
 from trainer.modules import Matchups
 from trainer.testing.envs import RestlessEnv
 
@@ -520,10 +520,22 @@ class DisturbedRun:
         self._algo.__dict__.pop("add_to_result", None)
 
 
+class DivergesError(Exception):
+    """What was drawn learns until its numbers are not finite: nothing can be compared."""
+
+
 def disturbed(seed, folder):
-    """The run of a seed with the faults of the seed; what differs is its `trouble`."""
+    """The run of a seed with the faults of the seed; what differs is its `trouble`.
+
+    Raises:
+        DivergesError: already without faults.
+    """
     run = drawn(seed)
-    played = DisturbedRun(run, undisturbed(run), np.random.default_rng([seed, 2**20]), folder)
+    try:
+        expected = undisturbed(run)
+    except ModuleError as cause:
+        raise DivergesError(f"{seed}: diverges without faults: {run.name}") from cause
+    played = DisturbedRun(run, expected, np.random.default_rng([seed, 2**20]), folder)
     played.play()
     return played
 
@@ -532,7 +544,7 @@ def main(first, last):
     """Tells of each seed what differs; every line is one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.disable(logging.WARNING)
-    num_failures = num_kills = num_bad = 0
+    num_runs = num_failures = num_kills = num_bad = 0
     for seed in range(first, last):
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -540,13 +552,17 @@ def main(first, last):
                 trouble = played.trouble
                 num_failures += played.num_failures
                 num_kills += played.num_kills
+            except DivergesError as error:
+                print(error, flush=True)
+                continue
             except Exception:  # noqa: BLE001 - told, and the next seed comes
                 trouble = traceback.format_exc().splitlines()[-40:]
+        num_runs += 1
         num_bad += bool(trouble)
         print(f"{seed}: {'DIFFERS' if trouble else 'equal'}: {drawn(seed).name}", flush=True)
         for text in trouble:
             print(f"    {text}", flush=True)
-    print(f"{last - first} runs, {num_failures} failures, {num_kills} kills: {num_bad} differ")
+    print(f"{num_runs} runs, {num_failures} failures, {num_kills} kills: {num_bad} differ")
 
 
 if __name__ == "__main__":
