@@ -139,11 +139,13 @@ def test_seeds_are_trained_side_by_side_each_as_a_run_of_its_own_one_may_fail(tm
     again = run("train", *words, *many[:1], "4-5", "--run-dir", "many", folder=tmp_path, code=1)
     assert "local-trainer resume many/seed-5" in again.stderr
     assert not again.stdout
-    both = run("train", *words, "--seeds", "1", "--seed", "1", folder=tmp_path, code=1)
+    both = run("train", *words, "--seeds", "1-2", "--seed", "1", folder=tmp_path, code=1)
     assert "--seed and --seeds" in both.stderr
     for text in ("3-1", "a", "", "1-"):
         refused = run("train", *words, f"--seeds={text}", folder=tmp_path, code=2)
         assert "is no list of seeds" in refused.stderr
+    as_a_number = run("train", *words, "--seeds", "3", folder=tmp_path, code=2)
+    assert "train it with --seed 3, or write 0-2 for 3 seeds" in as_a_number.stderr
 
 
 def test_ctrl_c_ends_all_seeds_and_saves_them(tmp_path):

@@ -32,11 +32,18 @@ _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def seeds(text: str) -> list[int]:
-    """Reads `0-4`, `7`, or several of them with commas between: whole numbers, each once.
+    """Reads `0-4`, `0,7`, or several of them with commas between: whole numbers, each once.
 
     Raises:
-        argparse.ArgumentTypeError: it is something else, or more than 1,000 seeds.
+        argparse.ArgumentTypeError: it is something else, or more than 1,000 seeds; or a single
+            number, which may be meant as that many seeds.
     """
+    if text.strip().isdecimal():
+        number = int(text)
+        raise argparse.ArgumentTypeError(
+            f"{number} is one seed: train it with --seed {number}, or write 0-{max(number - 1, 1)} "
+            f"for {max(number, 2)} seeds"
+        )
     found: list[int] = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
