@@ -159,11 +159,12 @@ def test_envs_in_processes_of_their_own_are_refused_with_what_to_do(mode):
         (200, 2, 1, 4000, None),  # 10 rounds of 400
         (2000, 2, 1, 4000, None),
         (1100, 0, 1, 1000, None),  # exactly a tenth more
-        (1101, 0, 1, 1000, 1000),
-        (300, 2, 4, 2000, 250),  # 2400 in one round
+        (1101, 0, 1, 1000, '1000 or "auto"'),
+        (300, 2, 4, 2000, '250 or "auto"'),  # 2400 in one round
         (90, 1, 1, 1000, None),  # 12 rounds: 1080
-        (7, 3, 1, 10, 3),  # 21
-        (5, 8, 2, 8, 1),  # the proposal is at least one step
+        (66, 3, 1, 100, '34 or "auto"'),  # 33 would take two rounds
+        (7, 3, 1, 10, '"auto"'),  # 21; one round of 4 is 12, too many as well
+        (5, 8, 2, 8, '"auto"'),
         ("auto", 3, 1, 1000, None),
     ],
 )
@@ -180,7 +181,7 @@ def test_fragments_that_overfill_the_train_batch_are_refused_with_a_proposal(
     if proposal is None:
         assert _problems(config) == ""
     else:
-        assert f'Give rollout_fragment_length={proposal} or "auto".' in _problems(config)
+        assert f"Give rollout_fragment_length={proposal}." in _problems(config)
 
 
 def test_more_envs_than_steps_in_a_train_batch_are_refused():

@@ -250,14 +250,19 @@ def fragment_fits_train_batch(config: SharedSettings) -> Iterator[Problem]:
     if isinstance(fragment, str) or config.in_evaluation:
         return
     slots = config.num_env_slots
-    sampled = -(-batch // (slots * fragment)) * slots * fragment
-    if sampled - batch <= _ALLOWED_DEVIATION * batch:
+
+    def surplus(length: int) -> int:
+        return -(-batch // (slots * length)) * slots * length - batch
+
+    if surplus(fragment) <= _ALLOWED_DEVIATION * batch:
         return
+    one_round = -(-batch // slots)
+    fits = surplus(one_round) <= _ALLOWED_DEVIATION * batch
     yield Problem(
         assignment("rollout_fragment_length", fragment),
-        f"{slots} envs would sample {sampled} env steps for train_batch_size={batch}, "
-        "more than a tenth too many.",
-        f'Give rollout_fragment_length={max(1, batch // slots)} or "auto".',
+        f"{slots} envs would sample {batch + surplus(fragment)} env steps for "
+        f"train_batch_size={batch}, more than a tenth too many.",
+        f'Give rollout_fragment_length={f"{one_round} or " if fits else ""}"auto".',
         ("rollout_fragment_length", "train_batch_size"),
     )
 
