@@ -15,8 +15,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from trainer import DQNConfig, PPOConfig, RLModule, RLModuleSpec
 from trainer.nn import matmul_rows
-from trainer.testing.checks import check_module
-from trainer.testing.envs import TargetEnv
+from trainer.testing import TargetEnv, check_module
 
 
 class SmallConvolution(RLModule):

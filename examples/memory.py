@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from trainer import Algorithm, PPOConfig
-from trainer.testing.envs import RepeatPreviousEnv
+from trainer.testing import RepeatPreviousEnv
 
 ENV_CONFIG = {"delay": 1, "num_symbols": 3, "length": 32}  # the best return is 31
 WITH_MEMORY = {"fcnet_hiddens": [], "use_gru": True, "lstm_cell_size": 16, "max_seq_len": 16}

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from trainer import PPOConfig, RLModuleSpec, TorchRLModule
-from trainer.testing.envs import TargetEnv
+from trainer.testing import TargetEnv
 
 
 class Convolution(TorchRLModule):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from trainer import MultiRLModuleSpec, PPOConfig, RLModuleSpec, TorchRLModule
-from trainer.testing.multi_agent_envs import RepeatAfterMe
+from trainer.testing import RepeatAfterMe
 
 
 class Embedding(TorchRLModule):

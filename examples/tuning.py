@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer import PPO, PPOConfig, tune
-from trainer.testing.envs import CountdownEnv
+from trainer.testing import CountdownEnv
 
 
 class Steps(CountdownEnv):
