@@ -53,8 +53,8 @@ CAMPAIGNS: Mapping[str, Campaign] = {
         "tests.random_runs 1000 2000",
     ),
     "contracts": _tests(
-        "Every algorithm, engine and network keeps its contract: same seed, restored, elsewhere, "
-        "spread, killed",
+        "Every algorithm, engine and kind of network gives the same bytes with the same seed: "
+        "after a restore, in another process, with more env runners, after kills",
         "tests/contract",
         "tests/integration/test_resume_table.py",
         "tests/integration/test_scripted_engine.py",
@@ -62,7 +62,8 @@ CAMPAIGNS: Mapping[str, Campaign] = {
         "tests/integration/test_appo.py",
     ),
     "faults": _tests(
-        "Runners, sub-envs, callbacks and actors that die, hang or raise are repaired, or named",
+        "Env runners, sub-envs, callbacks and actors that die, hang or raise are repaired, or an "
+        "error names them",
         *("tests/faults/test_random_faults.py", "tests/faults/test_more_faults.py"),
         *("tests/faults/test_fault_matrix.py", "tests/faults/test_runner_faults.py"),
         *("tests/faults/test_random_sub_env_faults.py", "tests/faults/test_actor_faults.py"),
@@ -76,37 +77,38 @@ CAMPAIGNS: Mapping[str, Campaign] = {
         *("tests/faults/test_end_of_the_main_process.py", "tests/faults/test_ways_to_run.py"),
     ),
     "tuning": _tests(
-        "Experiments that are killed at 25 moments each come to the same end",
+        "Experiments of a tuner, each killed at 25 moments and resumed, have the same results",
         *("tests/faults/test_killed_experiments.py", "tests/faults/test_tune_kills.py"),
         *("tests/faults/test_tune_interrupts.py", "tests/faults/test_tune_trial_processes.py"),
     ),
     "leagues": _tests(
-        "Self-play with modules that come and go is killed and goes on with the same bytes",
+        "Self-play that adds and removes modules, killed and resumed, ends with the same bytes",
         *(
             "tests/integration/test_changing_modules.py",
             "tests/integration/test_states_of_modules.py",
         ),
     ),
     "files": _tests(
-        "A checkpoint, a result file and a journal are whole or not there, whatever the disk does",
+        "Checkpoints, result files and journals are whole or absent after crashes and disk errors",
         *("tests/faults/test_background_crashes.py", "tests/faults/test_checkpoint_crashes.py"),
         *("tests/faults/test_crash_files.py", "tests/faults/test_disks_that_refuse.py"),
         *("tests/faults/test_savers_beside_each_other.py", "tests/faults/test_sinks_killed.py"),
         *("tests/faults/test_tune_power_cuts.py",),
     ),
     "forged": _tests(
-        "Damaged and forged files are refused or change nothing; none runs code or takes memory "
-        "beyond its size",
+        "Damaged and forged files are refused or have no effect; none runs code, and memory is "
+        "bounded by the file size",
         *("tests/faults/test_mutated_checkpoints.py", "tests/faults/test_hostile_checkpoints.py"),
         *("tests/faults/test_forged_policy_files.py", "tests/faults/test_forged_journals.py"),
         "tests/integration/test_spoilt_states.py",
     ),
     "leaks": _tests(
-        "2,000 iterations of every wing and 1,000 replaced runners leave no memory, files, threads",
+        "2,000 iterations of every algorithm and 1,000 replaced env runners leak no memory, open "
+        "files or threads",
         *("tests/faults/test_long_runs.py", "tests/faults/test_many_restarts.py"),
     ),
     "ray": _tests(
-        "On Ray, with nodes that are lost, everything ends with the same bytes",
+        "On a Ray cluster that loses nodes, training and tuning end with the same bytes",
         *("tests/contract/test_engines.py", "tests/integration/test_ray_engine.py"),
         "tests/integration/test_ray_tune.py",
         options="-m ray",
