@@ -104,6 +104,9 @@ LONG = (
     "DQN",
     "values that chase themselves",
     "no clip and many epochs",
+    "learning rate x 300 where all episodes end alike",
+    "learning rate / 10,000",
+    "entropy coefficient 10",
 )
 
 

@@ -16,7 +16,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("make", [TD3Config, DDPGConfig])
+@pytest.mark.parametrize("make", [TD3Config, pytest.param(DDPGConfig, marks=pytest.mark.slow)])
 def test_a_number_that_is_shown_is_followed(make):
     config = make().environment(Follow).training(tau=0.02).update_from_dict(SMALL)
     with config.build_algo() as algo:

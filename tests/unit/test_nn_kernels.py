@@ -191,7 +191,7 @@ def one_by_one(monkeypatch):
 @there
 def test_passes_at_once_have_the_same_bits(one_by_one, monkeypatch):
     monkeypatch.setattr(layers, "LARGE_PASS", 0)
-    for _ in range(300):
+    for _ in range(100):
         assert pairs() == one_by_one
 
 
