@@ -1,7 +1,9 @@
 """Kernels in C give the bits of NumPy, and are left alone where they would not."""
 
+import functools
 import math
 import multiprocessing
+import operator
 import os
 import subprocess
 import sys
@@ -193,6 +195,26 @@ def test_passes_at_once_have_the_same_bits(one_by_one, monkeypatch):
     monkeypatch.setattr(layers, "LARGE_PASS", 0)
     for _ in range(100):
         assert pairs() == one_by_one
+
+
+@there
+def test_sums_are_those_of_older_numpy_too_which_adds_blocks_in_turn(monkeypatch):
+    numbers = np.random.default_rng(0).standard_normal(150_000).astype(np.float32)
+    blocks = np.square(numbers).reshape(-1, 1_000)
+    in_turn = functools.reduce(operator.add, [np.add.reduce(block) for block in blocks])
+
+    def squares():
+        vectors = [numbers] * 4 + [np.empty_like(numbers)]
+        return kernels.Optimizer(kernels.library(), *vectors).squares()
+
+    monkeypatch.setattr(kernels, "_sum_block", lambda: 1_000)
+    try:
+        kernels._load()
+        assert squares() == in_turn
+    finally:
+        monkeypatch.undo()
+        kernels._load()
+    assert squares() != in_turn
 
 
 def lstms(*, at_once):

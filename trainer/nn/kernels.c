@@ -48,7 +48,7 @@ typedef struct {
 
 static struct {
     void *gemm, *gemv;
-    i64 has_64_bits, num_cores;
+    i64 has_64_bits, num_cores, sum_block;
     Function tanh, exp, log, maximum;
 } numpy;
 
@@ -100,8 +100,8 @@ static i64 half_of_sum(i64 size) {
     return half - half % 8;
 }
 
-/* np.add.reduce of contiguous numbers: sums of up to 128, added in pairs. */
-static float sum(const float *values, i64 size) {
+/* Sums of up to 128, added in pairs. */
+static float sum_in_pairs(const float *values, i64 size) {
     if (size < 8) {
         float total = -0.0f;
         for (i64 i = 0; i < size; i++) total += values[i];
@@ -119,7 +119,16 @@ static float sum(const float *values, i64 size) {
         return total;
     }
     i64 half = half_of_sum(size);
-    return sum(values, half) + sum(values + half, size - half);
+    return sum_in_pairs(values, half) + sum_in_pairs(values + half, size - half);
+}
+
+/* np.add.reduce of contiguous numbers. NumPy before 2.3 adds the sums of blocks in turn. */
+static float sum(const float *values, i64 size) {
+    i64 block = numpy.sum_block;
+    float total = sum_in_pairs(values, size < block ? size : block);
+    for (i64 i = block; i < size; i += block)
+        total += sum_in_pairs(values + i, size - i < block ? size - i : block);
+    return total;
 }
 
 /* f over all values, in place. */
@@ -548,7 +557,7 @@ float squares(const Optimizer *of) {
     Squares all = {of->gradients, of->scratch, totals, of->size};
     Squares halves[2] = {{of->gradients, of->scratch, totals, half},
                          {of->gradients + half, of->scratch + half, totals + 1, of->size - half}};
-    if (of->size < WORTH_TWO) {
+    if (of->size < WORTH_TWO || of->size > numpy.sum_block) {
         square(&all);
         return totals[0];
     }

@@ -224,6 +224,7 @@ class _Lent(ctypes.Structure):
         ("gemv", _Address),
         ("has_64_bits", _Count),
         ("num_cores", _Count),
+        ("sum_block", _Count),
         ("tanh", _Function),
         ("exp", _Function),
         ("log", _Function),
@@ -364,7 +365,7 @@ def _load() -> Any:
         raise _NotUsableError(f"they cannot be loaded: {error}") from error
     gemm, gemv = (ctypes.cast(function, _Address) for function in blas.functions[:2])
     loops = [_loop(function) for function in (np.tanh, np.exp, np.log, np.maximum)]
-    lent = _Lent(gemm, gemv, int(blas.has_64_bits), _num_cores(), *loops)
+    lent = _Lent(gemm, gemv, int(blas.has_64_bits), _num_cores(), _sum_block(), *loops)
     source = path.with_suffix(".c")  # which a checkout has
     is_other = source.exists() and zlib.crc32(source.read_bytes()) != loaded.version()
     if is_other or loaded.lent_size() != ctypes.sizeof(_Lent):
@@ -378,6 +379,12 @@ def _num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _sum_block() -> int:
+    """How many numbers NumPy sums in pairs before it adds the next ones."""
+    sums_all_in_pairs = np.lib.NumpyVersion(np.__version__) >= "2.3.0.dev0"
+    return sys.maxsize if sums_all_in_pairs else np.getbufsize()
 
 
 class _UFunc(ctypes.Structure):
