@@ -35,10 +35,10 @@ MEANINGS = {
     ),
     Outcome.CREATION_ERROR: "raised when the runner is first made, with what the env raised",
     Outcome.CALLBACK_ERROR: "`train()` raises it at once: callbacks are not tried again",
-    Outcome.MAIN_ENDS: "it runs this code itself. Its workers end with it",
+    Outcome.MAIN_ENDS: "it unpacks replies itself, so the fault hits it; its workers end, too",
     Outcome.MAIN_WAITS: (
-        "likewise. SIGCONT lets it go on to the same bytes; Ctrl-C ends a hang and undoes the "
-        "iteration"
+        "the fault hits it, too. SIGCONT continues the run, with the same bytes; Ctrl-C ends a "
+        "hang and undoes the iteration"
     ),
 }
 
