@@ -1,5 +1,6 @@
 """Modules that are added, removed and mapped anew in mid-run: what changes, and what stays."""
 
+import dataclasses
 import json
 import os
 import random
@@ -21,8 +22,10 @@ from tests.multi_agent_runs import Gaps, told
 from tests.mutated_states import mutated, mutations
 from tests.small_runs import known
 from trainer import Algorithm, PPOConfig
+from trainer.env_runners import multi_agent_env_runner
 from trainer.errors import ConfigError, ModuleError, SerializationError, TrainerError
-from trainer.modules import Matchups, RandomRLModule, RLModule, RLModuleSpec
+from trainer.modules import ByModule, Matchups, RandomRLModule, RLModule, RLModuleSpec
+from trainer.modules.module_table import are_same_specs
 from trainer.testing.processes import wait_until
 
 PROJECT = Path(__file__).parents[2]
@@ -410,6 +413,31 @@ def test_after_a_failed_iteration_evaluation_runners_act_as_if_it_had_not_been(c
 def _modules_and_episodes(env_runner):
     modules = {id_: one.get_state() for id_, one in env_runner.modules.items()}
     return encode(modules), [encode(one.get_state()) for one in env_runner.sample(num_episodes=4)]
+
+
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_an_interrupt_leaves_a_runner_all_modules_or_none_of_a_table(num_before, algo, monkeypatch):
+    """In this process: it is asked again with the table of before, when the iteration is undone."""
+    algo.add_module("new", copy_of="main", new_agent_to_module_mapping_fn=_to("new"))
+    algo.train()
+    runner = algo.env_runner
+    table, modules = runner.spec.table, dict(runner.modules.items())
+    specs = {id_: one for id_, one in table.specs.items() if id_ != "new"}
+    without = dataclasses.replace(table, specs=ByModule(specs), mapping=_to("main"))
+    calls = iter([True] * num_before)
+
+    def interrupted(*given):
+        if not next(calls, False):
+            raise KeyboardInterrupt
+        return are_same_specs(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(multi_agent_env_runner, "are_same_specs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner._take_table(without, ())
+    assert runner.module_specs.keys() == runner.modules.keys()
+    runner._take_table(table, ())
+    assert dict(runner.modules.items()) == modules
 
 
 def test_evaluation_keeps_a_mapping_of_its_own():

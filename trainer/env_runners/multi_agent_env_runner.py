@@ -33,6 +33,7 @@ from trainer.modules import (
 from trainer.modules.module_table import are_same_specs
 from trainer.seeding import weights_rng
 from trainer.types import ModuleId
+from trainer_toolkit.interrupts import signals_deferred
 
 
 class MultiAgentEnvRunner(EnvRunner):
@@ -101,22 +102,21 @@ class MultiAgentEnvRunner(EnvRunner):
     def _make_modules(self, table: ModuleTable, *, known: Mapping[ModuleId, RLModule]) -> None:
         """Makes a table's modules, but those that are known, and what says whom they act for."""
         spec, before = self.spec, self._specs if known else {}
-        self.mapping = mapping = policy_mapping(
-            table, self.agents, root_seed=spec.root_seed, role=spec.role
-        )
+        mapping = policy_mapping(table, self.agents, root_seed=spec.root_seed, role=spec.role)
         completed = completed_specs(table, mapping, self.agents, env_name=spec.env_factory.name)
         added = spec.postprocessing
         inference_only = added is None or not added.needs_whole_module
-        self._specs = completed.map(lambda one: replace(one, inference_only=inference_only))
+        specs = completed.map(lambda one: replace(one, inference_only=inference_only))
         modules = {
             id_: known[id_]
             if id_ in known and are_same_specs(one, before[id_])
             else one.build(weights_rng(spec.root_seed, of=module_position(id_)))
-            for id_, one in self._specs.items()
+            for id_, one in specs.items()
         }
-        self.modules = ByModule(modules)
         is_one = len(modules) == 1
-        self.module = self.modules.only if is_one else MultiRLModule(modules, is_of_run=True)
+        with signals_deferred():  # modules are known by the specs that they were made from
+            self.mapping, self._specs, self.modules = mapping, specs, ByModule(modules)
+            self.module = self.modules.only if is_one else MultiRLModule(modules, is_of_run=True)
 
     def _take_table(self, table: ModuleTable, new_modules: Collection[ModuleId]) -> None:
         self.spec = replace(self.spec, table=table)
