@@ -534,6 +534,8 @@ def disturbed(seed, folder):
     try:
         expected = undisturbed(run)
     except ModuleError as cause:
+        if "not finite" not in str(cause):
+            raise
         raise DivergesError(f"{seed}: diverges without faults: {run.name}") from cause
     played = DisturbedRun(run, expected, np.random.default_rng([seed, 2**20]), folder)
     played.play()

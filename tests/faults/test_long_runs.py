@@ -40,7 +40,7 @@ class Keeping(RLlibCallback):
         self.kept = []
 
     def on_train_result(self, **_):
-        self.kept.append(bytearray(200_000))
+        self.kept.append(bytearray(60_000))
 
 
 def belongings(pids):

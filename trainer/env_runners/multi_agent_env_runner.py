@@ -114,7 +114,7 @@ class MultiAgentEnvRunner(EnvRunner):
             for id_, one in specs.items()
         }
         is_one = len(modules) == 1
-        with signals_deferred():  # modules are known by the specs that they were made from
+        with signals_deferred():  # no module is to stand beside a spec that did not make it
             self.mapping, self._specs, self.modules = mapping, specs, ByModule(modules)
             self.module = self.modules.only if is_one else MultiRLModule(modules, is_of_run=True)
 
