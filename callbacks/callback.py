@@ -259,7 +259,7 @@ class RLlibCallback:
     @event(
         "algorithm",
         fired="after lost, failed or interrupted env runners were replaced and put back to where "
-        "they were; after Ctrl-C with the next request",
+        "they were; after Ctrl-C, with the next request",
         not_fired="for the first start of a runner, or when a runner is not replaced",
     )
     def on_env_runners_recreated(
@@ -355,7 +355,7 @@ class RLlibCallback:
     @event(
         "env_runner",
         fired="per agent and chunk of a training episode: when the episode ends, before "
-        "`on_episode_end`, and for what was played of it when `sample()` ends in its middle",
+        "`on_episode_end`, and for what was played of it when `sample()` ends before it does",
         not_fired="in evaluation, for a chunk without steps, or when an episode is given up",
     )
     def on_postprocess_trajectory(
@@ -417,9 +417,9 @@ class RLlibCallback:
 
     @event(
         "env_runner",
-        fired="after an env runner made all its sub-envs; a runner that replaces a lost one does "
-        "too",
-        not_fired="for single sub-envs, also when one is made anew: see "
+        fired="after an env runner made all its sub-envs, also in a runner that replaces a lost "
+        "one",
+        not_fired="for single sub-envs, not even when one is made anew: see "
         "`on_sub_environment_created`",
     )
     def on_environment_created(

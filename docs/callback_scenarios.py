@@ -205,8 +205,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "Episodes that are cut",
-        "`train_batch_size=4` ends an iteration in the middle of an episode; the next one goes "
-        "on with it. `on_postprocess_trajectory` fires per chunk, `on_episode_end` once.",
+        "`train_batch_size=4` ends an iteration in the middle of an episode; the next iteration "
+        "continues it. `on_postprocess_trajectory` fires per chunk, `on_episode_end` once.",
         _cut,
     ),
     Scenario(
@@ -224,7 +224,7 @@ SCENARIOS: Final = (
         "An env raises in `step`",
         "One runner, which may be replaced (the default). The third step of the first episode "
         "raises. A new runner plays the same steps, events included. "
-        "`on_env_runners_recreated` fires when its answer has arrived.",
+        "`on_env_runners_recreated` fires when the new runner's answer has arrived.",
         _env_fails(1, where="step"),
     ),
     Scenario(

@@ -87,7 +87,7 @@ These can stay in a config that was written for RLlib. They change nothing here.
 _NOT_OFFERED: Final = """\
 ## Not offered in this version
 
-These are refused with a `ConfigError`, unless their value asks for nothing (the default does).
+These are refused with a `ConfigError`, unless their value asks for nothing: None, 0 or `{}`.
 """
 
 _EVENTS: Final = (

@@ -37,20 +37,20 @@ _LOOKED_INTO: Final = """\
   terminated and truncated episodes; 32 bits). First weights have the same norms.
 - **Chance.** Pendulum, Hopper and MountainCarContinuous were below after five seeds (-586 against
   -564, -582 – -538; 696 against 921, 745 – 1315; 61.6 against 69.3, 61.7 – 85.6), and Ant after
-  three. They were given more for that reason, after which none is below; verdicts that come about
-  like this are weaker evidence.
+  three. These tasks were then given more seeds, after which none is below; verdicts that come
+  about like this are weaker evidence.
 - **Statistics that move within a batch.** The peer's normalisation moves with each step, ours
   with each batch. Hopper, 120,000 steps, mean of the run ± its error: ours 424 ± 26 (19 seeds),
   ours with gymnasium's wrappers, which move with each step, 482 ± 30 (18 seeds), the peer 442 ±
   31 (4 seeds). Ant, 300,000 steps: ours -32 (5 seeds), with the wrappers -29 (4 seeds), the peer
   -29 (5 seeds). Statistics that begin with random steps made no difference (Hopper, 5 seeds). Both
   envs hint at a small gain of statistics that move with each step; they depend on how envs are
-  spread over processes, so ours stay as they are, and the wrappers can be had. These runs are not
+  spread over processes, so ours stay as they are, and the wrappers can be used. These runs are not
   among the files.
 - **The critics' loss of SAC** is Huber's in RLlib and here, the squared error in the paper and in
   the peer. Where errors are large, the gradients differ: on Pendulum's first batch ours was 0.14
   of the peer's and pointed elsewhere (cosine 0.995). With `td_error_loss_fn="mse"` it is the same
-  up to a factor of two, which Adam does not see. Recipes have it.
+  up to a factor of two, which Adam does not see. Recipes have that setting.
 - **First weights of SAC** are orthogonal here, with larger hidden layers than those of Torch. The
   campaign and the recipes have `initializer="uniform"`, as Torch draws them. Neither that nor the
   loss made a difference on Pendulum (6,000 steps, means of the run from -1088 to -996, 2 seeds).
@@ -62,12 +62,13 @@ _LOOKED_INTO: Final = """\
 """
 
 _HELD_OUT: Final = """
-How much they find: `python -m benchmarks.quality.ruined` trains with 29 mistakes that were written
-down after the checks (learning rate × 300, rewards × 10,000, a clip of next to nothing …), each
-with the check that should tell it. Of the first 15, three still learnt; of the other 12, 8 were
-told with their cause and 4 not at all. The checks were mended, then tried on 14 others: 10 were
-told with their cause and one as entropy that collapses; one was not told, and a threshold was moved
-for it afterwards; in two the return was still rising, which excuses these signs.
+How much these checks find: `python -m benchmarks.quality.ruined` trains with 29 mistakes that were
+written down after the checks (learning rate × 300, rewards × 10,000, a clip of next to nothing …),
+each with the check that should report it. Of the first 15, three still learnt; of the other 12, 8
+were reported with their cause and 4 not at all. The checks were mended, then tried on 14 others: 10
+were reported with their cause and one as entropy that collapses; one was not reported, and a
+threshold was moved for it afterwards; in two the return was still rising, which excuses these
+signs.
 """
 
 _INTRODUCTION: Final = """\
@@ -88,17 +89,17 @@ python -m benchmarks.quality Hopper --seeds 5 --jobs 2     # the runs that have 
 ```
 
 - **mean of the run**: the mean return of the last {episodes} episodes of training, averaged over
-  {points} points of the run: the area under the learning curve, divided by the budget. Over seeds
-  the interquartile mean, without the ⌊n/4⌋ lowest and highest; in brackets its 95 % interval, a
-  percentile bootstrap over runs ([Agarwal et al. 2021](https://arxiv.org/abs/2108.13264)).
+  {points} points of the run: the area under the learning curve, divided by the budget. The table
+  shows its interquartile mean over seeds (without the ⌊n/4⌋ lowest and highest) and, in brackets,
+  the 95 % interval of that mean, a percentile bootstrap over runs ([Agarwal et al. 2021](https://arxiv.org/abs/2108.13264)).
 - **below**: our interquartile mean is below that interval of the peer; empty with fewer than
   {fewest} seeds. Of two that learn alike, one is called below in 18 of 100 cases with 3 seeds, in
   10 with 5 and in 8 with 10 (normal distributions).
 - **better in**: the share of pairs of runs in which ours has the higher mean.
 - **at the end**: the median of {episodes} episodes without exploration after training. It differs
   much from run to run, in both directions, and is not what is compared.
-- **steps to it**: the median of env steps until the mean of {episodes} episodes of training was
-  the bound, of those runs that came there, and how many did.
+- **steps to it**: the median of env steps until the mean of {episodes} episodes of training reached
+  the bound, over the runs that reached it, and how many did.
 - In names of tasks, "defaults" are what the Zoo calls its defaults for MuJoCo, "3 steps" are
   returns over n = 3 steps, and "without velocities" tasks are learnt with an LSTM.
 - **processor time**: ours divided by the peer's of the same seed, the median over seeds; one thread
@@ -159,7 +160,7 @@ def _beside_published(campaign: Campaign) -> str:
     mine = {task.name: (task, runs) for task, all_ in campaign for runs in (sides(all_)[0],)}
     lines = [
         "## Beside CleanRL's published figures\n",
-        "Their settings are others, and their budgets larger: returns of training at its end, with "
+        "Their settings differ, and their budgets are larger: returns of training at its end, with "
         f"the deviation over 3 seeds\n({SOURCE}). Ours: the median at the end, as above; of "
         "MuJoCo's envs it is version 5.\n",
         "| task | theirs | after env steps | ours | after env steps |",
@@ -189,7 +190,7 @@ def _found(campaign: Campaign) -> str:
     lines = [
         "## What the checks of learning found\n",
         "[Checks of learning](metrics.md#when-learning-goes-wrong) looked at "
-        f"{len(looked)} of our runs, each as the checks were on its day, and found "
+        f"{len(looked)} of our runs, with the checks of the day of the run, and found "
         f"{'this:' if found else 'nothing.'}\n",
         *(
             f"- {name}: `{check}` in {count} of {sum(other == name for other, _ in looked)} runs"

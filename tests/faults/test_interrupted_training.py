@@ -1,6 +1,7 @@
 """Training that is interrupted, from outside or by its callbacks: all of an iteration, or none."""
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -46,7 +47,12 @@ def outcome(algo):
 
 
 def interrupt_while_sampling(algo):
-    """Ctrl-C while the runners play; the last runner then waits for ever, so it is never late."""
+    """Ctrl-C while the runners play; the last runner then waits for ever, so it is never late.
+
+    What earlier tests left is collected first: Python drops an exception that a signal raises where
+    a weak reference dies.
+    """
+    gc.collect()
     main = os.getpid()
 
     def arm(env_runner):

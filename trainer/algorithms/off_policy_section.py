@@ -25,7 +25,7 @@ class OffPolicyTrainingSection(ConfigValues, section="training"):
         {"type": "PrioritizedEpisodeReplayBuffer", "capacity": 50000, "alpha": 0.6, "beta": 0.4},
         mapping(),
         "`type` (a name of `trainer.replay`, or a class) and its arguments, such as `capacity`; "
-        "merged into what is there.",
+        "merged into earlier values.",
         merge=Merge.DEEP,
         keeps_default=True,
     )

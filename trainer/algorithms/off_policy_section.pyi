@@ -52,7 +52,7 @@ class OffPolicyTrainingSection(ConfigValues):
 
         Args:
             replay_buffer_config: `type` (a name of `trainer.replay`, or a class) and its arguments,
-                such as `capacity`; merged into what is there.
+                such as `capacity`; merged into earlier values.
             num_steps_sampled_before_learning_starts: no update before so many steps were sampled.
             training_intensity: rows learnt from per step sampled; None makes one update per round of
                 `rollout_fragment_length` steps from every env.
@@ -80,14 +80,14 @@ class OffPolicyTrainingSection(ConfigValues):
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
             sample_ahead: how many samples env runners play ahead while the main process learns, with
-                weights that lack as many updates (PPO, APPO); True is one.
+                weights as many updates old (PPO, APPO); True is one.
             learner_config_dict: your own data: callbacks find it in `algorithm.config`, a learner of
                 yours in `self.config`.
-            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
-                is there.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
+                earlier values.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
             lr_schedule: old way to give a schedule for `lr`; None says nothing.
-            model: old name of `model_config`; merged into what is there.
+            model: old name of `model_config`; merged into earlier values.
             vf_share_layers: whether policy and value function share layers; stored in `model_config`.
             **old_names: old names of these settings.
 

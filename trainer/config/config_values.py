@@ -266,7 +266,7 @@ class ConfigValues:
     ) -> ConfigT:
         """Set what a dict config says; the order of its keys makes no difference.
 
-        `env_config`, `model`, `evaluation_config` and other dicts are merged into what is there.
+        `env_config`, `model`, `evaluation_config` and other dicts are merged into earlier values.
         The dict and what is in it are not changed.
 
         Args:

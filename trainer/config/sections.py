@@ -41,8 +41,8 @@ from trainer_toolkit.checks import (
 )
 
 _ENV = Check(
-    "an env's name, its class, or a function that makes one: an env that is made already cannot be "
-    "played by several sub-envs",
+    "an env's name, its class, or a function that makes one; no env object, which several sub-envs "
+    "would share",
     either(text(), function()).accepts,
 )
 
@@ -60,7 +60,7 @@ class EnvironmentSection(ConfigValues, section="environment"):
     env_config = Setting[dict[Any, Any]](
         {},
         mapping(),
-        "what the env finds in its `EnvContext`; merged into what is there, on every level.",
+        "what the env finds in its `EnvContext`; merged into earlier values, on every level.",
         merge=Merge.DEEP,
     )
     observation_space = Setting[Any](
@@ -76,8 +76,8 @@ class EnvironmentSection(ConfigValues, section="environment"):
     max_empty_steps = Setting(
         1000,
         integer(1),
-        "with several agents: an env that observes no agent for more env steps in a row counts as "
-        "broken.",
+        "with several agents: an env that observes no agent for more than so many env steps in a "
+        "row counts as broken.",
         unit="env steps",
     )
     clip_rewards = Setting[float | bool | None](
@@ -176,7 +176,7 @@ class EnvRunnersSection(ConfigValues, section="env_runners"):
     custom_resources_per_env_runner = Setting[dict[str, float]](
         {},
         mapping(number(0)),
-        "other resources to reserve for each runner there.",
+        "other resources to reserve for each runner in the cluster.",
     )
     sample_timeout_s = Setting[float | None](
         60.0,
@@ -313,8 +313,8 @@ class EvaluationSection(ConfigValues, section="evaluation"):
     evaluation_sample_timeout_s = Setting[float | None](
         120.0,
         optional(number(above=0)),
-        "a runner without an env step for so long is replaced; one in which no episode ends for so "
-        "long ends its part of the evaluation; None waits.",
+        "a runner that makes no env step in this time is replaced; one that ends no episode in it "
+        "evaluates no further; None waits.",
         unit="s",
     )
     evaluation_parallel_to_training = Setting(
@@ -327,7 +327,7 @@ class EvaluationSection(ConfigValues, section="evaluation"):
         None,
         optional(mapping()),
         'settings that differ in evaluation, e.g. `{"explore": False}`, as a dict or a config; '
-        "merged into what is there; None removes all.",
+        "merged into earlier values; None removes all.",
         merge=Merge.DEEP,
         normalize=_given_settings,
         holds_settings=True,
@@ -402,13 +402,14 @@ class FaultToleranceSection(ConfigValues, section="fault_tolerance"):
     num_consecutive_env_runner_failures_tolerance = Setting(
         100,
         integer(0),
-        "failures of one runner without progress before `train()` raises "
-        "(docs/fault-tolerance.md); of a single env, this or 10 in a row.",
+        "failures of one runner in a row without progress, kills from outside included, before "
+        "`train()` raises; without kills eight (docs/fault-tolerance.md). Of a single env: at most "
+        "10.",
     )
     env_runner_restore_timeout_s = Setting[float](
         1800.0,
         number(above=0),
-        "how long a runner may take to be made, until its episodes are put back.",
+        "the longest time without progress while a runner is made and its episodes are put back.",
         unit="s",
     )
     crash_dir = Setting[str | None](
@@ -579,8 +580,8 @@ class TrainingSection(ConfigValues, section="training"):
     sample_ahead = Setting[bool | int](
         False,
         either(boolean(), integer(0, 64)),
-        "how many samples env runners play ahead while the main process learns, with weights that "
-        "lack as many updates (PPO, APPO); True is one.",
+        "how many samples env runners play ahead while the main process learns, with weights as "
+        "many updates old (PPO, APPO); True is one.",
     )
     learner_config_dict = Setting[dict[str, Any]](
         {},
@@ -597,7 +598,7 @@ class RLModuleSection(ConfigValues, section="rl_module"):
     model_config = Setting[dict[str, Any]](
         {},
         mapping(),
-        'settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what is there.',
+        'settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into earlier values.',
         merge=Merge.DEEP,
         normalize=_model_config,
         keeps_default=True,
@@ -665,6 +666,6 @@ class MultiAgentSection(ConfigValues, section="multi_agent"):
     rewards_after_end = Setting(
         "credit",
         one_of("credit", "error"),
-        'a reward of an agent after its end: "credit" adds it to its last one, or to the return if '
-        'that was handed out already; "error" refuses it.',
+        'a reward of an agent after its end: "credit" adds it to the agent\'s last step if this '
+        'chunk contains it, else to returns only; "error" refuses it.',
     )

@@ -45,12 +45,12 @@ class EnvironmentSection(ConfigValues):
         Args:
             env: a registered name, a gymnasium id, a dotted path to a class, or a class or function
                 that is called with one `EnvContext`.
-            env_config: what the env finds in its `EnvContext`; merged into what is there, on every
+            env_config: what the env finds in its `EnvContext`; merged into earlier values, on every
                 level.
             observation_space: overrides the env's observation space.
             action_space: overrides the env's action space.
-            max_empty_steps: with several agents: an env that observes no agent for more env steps in a
-                row counts as broken.
+            max_empty_steps: with several agents: an env that observes no agent for more than so many
+                env steps in a row counts as broken.
             clip_rewards: learn from the sign of rewards (True), or from rewards clipped to ±c (a number
                 c); returns are reported unclipped.
             normalize_rewards: learn from rewards divided by the running standard deviation of the
@@ -112,7 +112,7 @@ class EnvRunnersSection(ConfigValues):
                 "VECTOR_ENTRY_POINT" in one call of a vector env ([envs](envs.md#vector-envs)),
                 "ENVPOOL" by EnvPool ([envs](envs.md#envpool)).
             num_cpus_per_env_runner: CPUs to reserve for each runner in a cluster (engine="ray").
-            custom_resources_per_env_runner: other resources to reserve for each runner there.
+            custom_resources_per_env_runner: other resources to reserve for each runner in the cluster.
             sample_timeout_s: a runner without an env step or reset for so long is replaced; None waits.
             env_to_module_connector: makes connector pieces between env and module.
             module_to_env_connector: makes connector pieces between module and env.
@@ -193,7 +193,7 @@ class CallbacksSection(ConfigValues):
             on_evaluate_end: functions called after every evaluation, before its metrics are returned or
                 put into a result.
             on_env_runners_recreated: functions called after lost, failed or interrupted env runners
-                were replaced and put back to where they were; after Ctrl-C with the next request.
+                were replaced and put back to where they were; after Ctrl-C, with the next request.
             on_workers_recreated: functions called directly after `on_env_runners_recreated`, which is
                 its new name.
             on_checkpoint_loaded: functions called after a checkpoint was loaded by any route and all
@@ -201,11 +201,11 @@ class CallbacksSection(ConfigValues):
             on_checkpoint_saved: functions called after a checkpoint is complete at its place.
             on_postprocess_trajectory: functions called per agent and chunk of a training episode: when
                 the episode ends, before `on_episode_end`, and for what was played of it when `sample()`
-                ends in its middle.
+                ends before it does.
             on_learn_on_batch: functions called per module and update, when its train batch is complete
                 and nothing is learnt yet.
-            on_environment_created: functions called after an env runner made all its sub-envs; a runner
-                that replaces a lost one does too.
+            on_environment_created: functions called after an env runner made all its sub-envs, also in
+                a runner that replaces a lost one.
             on_sub_environment_created: functions called after each sub-env was made, in order of its
                 index, before `on_environment_created`; again when a single one failed and was made anew
                 (`restart_failed_sub_environments`).
@@ -270,12 +270,12 @@ class EvaluationSection(ConfigValues):
             evaluation_auto_duration_min_env_steps_per_sample: the least env steps of a runner's chunk,
                 with duration "auto".
             evaluation_auto_duration_max_env_steps_per_sample: the most env steps of such a chunk.
-            evaluation_sample_timeout_s: a runner without an env step for so long is replaced; one in
-                which no episode ends for so long ends its part of the evaluation; None waits.
+            evaluation_sample_timeout_s: a runner that makes no env step in this time is replaced; one
+                that ends no episode in it evaluates no further; None waits.
             evaluation_parallel_to_training: evaluate the previous weights while the training step runs;
                 needs `evaluation_num_env_runners` ≥ 1.
             evaluation_config: settings that differ in evaluation, e.g. `{"explore": False}`, as a dict
-                or a config; merged into what is there; None removes all.
+                or a config; merged into earlier values; None removes all.
             evaluation_num_env_runners: processes that evaluate; 0 evaluates in the main process.
             evaluation_seed: the root seed of evaluation episodes, which are then the same at every
                 evaluation; None: the `seed` of `evaluation_config`, or else seeds derived from `seed`.
@@ -324,10 +324,11 @@ class FaultToleranceSection(ConfigValues):
                 failure without progress on.
             restart_failed_sub_environments: if `reset` or `step` of a single env raises, replace that
                 env alone; its runner only if that does not help.
-            num_consecutive_env_runner_failures_tolerance: failures of one runner without progress
-                before `train()` raises (docs/fault-tolerance.md); of a single env, this or 10 in a row.
-            env_runner_restore_timeout_s: how long a runner may take to be made, until its episodes are
-                put back.
+            num_consecutive_env_runner_failures_tolerance: failures of one runner in a row without
+                progress, kills from outside included, before `train()` raises; without kills eight
+                (docs/fault-tolerance.md). Of a single env: at most 10.
+            env_runner_restore_timeout_s: the longest time without progress while a runner is made and
+                its episodes are put back.
             crash_dir: directory for files of failed requests, which `local-trainer replay-episode`
                 plays again; None keeps none.
             **old_names: old names of these settings.
@@ -477,14 +478,14 @@ class TrainingSection(ConfigValues):
             minibatch_size: rows per gradient step; None takes the whole batch.
             shuffle_batch_per_epoch: draw a new order of the rows for every epoch.
             sample_ahead: how many samples env runners play ahead while the main process learns, with
-                weights that lack as many updates (PPO, APPO); True is one.
+                weights as many updates old (PPO, APPO); True is one.
             learner_config_dict: your own data: callbacks find it in `algorithm.config`, a learner of
                 yours in `self.config`.
-            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
-                is there.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
+                earlier values.
             train_batch_size_per_learner: `train_batch_size`: there is one learner. None says nothing.
             lr_schedule: old way to give a schedule for `lr`; None says nothing.
-            model: old name of `model_config`; merged into what is there.
+            model: old name of `model_config`; merged into earlier values.
             vf_share_layers: whether policy and value function share layers; stored in `model_config`.
             **old_names: old names of these settings.
 
@@ -508,8 +509,8 @@ class RLModuleSection(ConfigValues):
         """Say which networks are used.
 
         Args:
-            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into what
-                is there.
+            model_config: settings of the networks, e.g. `{"fcnet_hiddens": [64, 64]}`; merged into
+                earlier values.
             rl_module_spec: an `RLModuleSpec` with a module class of your own.
             algorithm_config_overrides_per_module: by module id: settings that are different for it.
             **old_names: old names of these settings.
@@ -549,8 +550,8 @@ class MultiAgentSection(ConfigValues):
             count_steps_by: the steps that `train_batch_size`, `rollout_fragment_length` and other
                 numbers of steps count: "env_steps", or "agent_steps", the actions of all agents; see
                 docs/multi-agent.md.
-            rewards_after_end: a reward of an agent after its end: "credit" adds it to its last one, or
-                to the return if that was handed out already; "error" refuses it.
+            rewards_after_end: a reward of an agent after its end: "credit" adds it to the agent's last
+                step if this chunk contains it, else to returns only; "error" refuses it.
             **old_names: old names of these settings.
 
         Raises:

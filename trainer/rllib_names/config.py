@@ -69,7 +69,7 @@ OLD_SETTINGS: Final[Mapping[str, OldName]] = MappingProxyType(
             "model_config",
             sections=("training",),
             none_is_silent=True,
-            doc="old name of `model_config`; merged into what is there.",
+            doc="old name of `model_config`; merged into earlier values.",
         ),
         "model_config_dict": OldName("model_config"),
         "vf_share_layers": OldName(
@@ -424,7 +424,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "prelearner_module_synch_period": UnusedSetting(10, "Values are always the newest."),
         "offline_sampling": UnusedSetting(False, "It follows from the algorithm."),
         "ignore_final_observation": UnusedSetting(
-            False, "A missing last observation is left out where its value would count."
+            False, "An episode without its last observation is learnt from without its value."
         ),
         "postprocess_inputs": UnusedSetting(False, "Returns are computed where they are needed."),
         "shuffle_buffer_size": UnusedSetting(
@@ -522,7 +522,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         "lagrangian_thresh": UnusedSetting(5.0, "It belongs to `lagrangian`."),
         "bc_logstd_coeff": _refused(0.0, "The loss has no such term; leave it out."),
         "burnin_len": _refused(
-            0, "Networks with memory begin every sequence with their first state; leave it out."
+            0, "Each sequence begins with its recorded state; leave it out."
         ),
         "_deterministic_loss": _refused(
             False,
