@@ -521,9 +521,7 @@ UNUSED_SETTINGS: Final[Mapping[str, UnusedSetting]] = MappingProxyType(
         ),
         "lagrangian_thresh": UnusedSetting(5.0, "It belongs to `lagrangian`."),
         "bc_logstd_coeff": _refused(0.0, "The loss has no such term; leave it out."),
-        "burnin_len": _refused(
-            0, "Each sequence begins with its recorded state; leave it out."
-        ),
+        "burnin_len": _refused(0, "Each sequence begins with its recorded state; leave it out."),
         "_deterministic_loss": _refused(
             False,
             "The losses need actions drawn from the policy; leave it out. For an exact "
