@@ -245,7 +245,7 @@ def test_the_page_tells_what_is_below_and_what_was_found():
     assert "0.2 would be below by chance" in page
     assert "- PPO CartPole-v1 is below." in page
     assert "| PPO CartPole-v1 | 490.0 ± 6.1 | 500,000 | 9.0 | 100,000 |" in page
-    assert "looked at 2 of our runs, each as the checks were on its day, and found this:" in page
+    assert "looked at 2 of our runs, with the checks of the day of the run, and found this:" in page
     assert "- PPO CartPole-v1: `kl_far_above_target` in 1 of 2 runs" in page
     assert "No task has 3 seeds on both sides yet." in page_of([(CARTPOLE, mine)])
 
