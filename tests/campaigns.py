@@ -197,9 +197,14 @@ def _counts_of_runs(log: Path) -> tuple[int, int, int]:
 
 
 def _commit() -> str:
-    words = ["git", "describe", "--always", "--dirty"]
+    """The commit of the source; "-dirty" behind it if anything but the records has changed."""
+    changed = _git("status", "--porcelain", "--", ".", f":!*/{RECORDS.name}")
+    return _git("describe", "--always") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
     return subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
