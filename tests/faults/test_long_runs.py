@@ -33,6 +33,10 @@ Where something is learnt, episodes and batches grow: by up to 1.5 MB.
 """
 
 
+SETTINGS = {"ParameterNoise": {"use_kl_loss": False}}
+"""Noise counts as divergence: the coefficient of that term would grow until losses overflow."""
+
+
 class Keeping(RLlibCallback):
     """The negative control: keeps something of every iteration."""
 
@@ -67,7 +71,7 @@ def growth(name, num_iterations, **settings):
     """
     with (
         tempfile.TemporaryDirectory() as folder,
-        config(name, 1, **settings).build_algo() as algo,
+        config(name, 1, **SETTINGS.get(name, {}), **settings).build_algo() as algo,
     ):
         pids = {0: os.getpid(), **algo.env_runner_group.env_runner_pids()}
         for iteration in range(1, num_iterations + 1):
