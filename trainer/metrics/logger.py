@@ -408,8 +408,8 @@ class MetricsLogger(Checkpointable):
             clear_on_reduce: begin anew after every result.
             with_throughput: also give `<key>_throughput`, the growth of a sum per second.
             throughput_ema_coeff: the weight of its newest measurement, 0.05 unless given.
-            reduce_per_index_on_aggregate: the newest values of all runners count as one, those
-                before them as another, and so on.
+            reduce_per_index_on_aggregate: the newest values of all runners are reduced to
+                one, those before them to another, and so on.
             min_max: whether results also show the smallest and largest value beside a mean.
 
         Raises:
