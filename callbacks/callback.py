@@ -354,8 +354,9 @@ class RLlibCallback:
 
     @event(
         "env_runner",
-        fired="per agent and chunk of a training episode: when the episode ends, before "
-        "`on_episode_end`, and for what was played of it when `sample()` ends before it does",
+        fired="per agent and chunk of a training episode: when the episode ends (before "
+        "`on_episode_end`), and when `sample()` ends in the middle of an episode, for the steps "
+        "played so far",
         not_fired="in evaluation, for a chunk without steps, or when an episode is given up",
     )
     def on_postprocess_trajectory(

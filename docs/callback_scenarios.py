@@ -234,10 +234,9 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "An env always raises",
-        "It raises in the third step, in every new process, too. After the second time the "
-        "running episode is given up without an event, and the runner begins another. After "
-        "the third time `train()` raises. No runner came back, so `on_env_runners_recreated` "
-        "does not fire.",
+        "It raises in the third step, in every new process, too. Each new runner plays the same "
+        "episode. After the third time `train()` raises, since the runner has never worked. No "
+        "runner came back, so `on_env_runners_recreated` does not fire.",
         _env_always_fails,
     ),
     Scenario(

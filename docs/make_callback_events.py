@@ -63,8 +63,8 @@ fired, with who fired them: the algorithm (in the main process) or an env runner
 
 When `train()` raises or a runner fails, the work is done again and fires its events again. The
 state of callback objects is put back before that, so it counts everything once. What callbacks do
-outside (files, prints, requests) is not put back and can happen twice. The events of making a new
-runner leave no trace in the state of callback objects: it is replaced by that of the runner before.
+outside (files, prints, requests) is not put back and can happen twice. What callback objects
+note while a new runner is made is lost: they get the state that they had in the runner before.
 """
 
 _WHOLE_EPISODES: Final = tuple(

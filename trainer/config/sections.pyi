@@ -200,8 +200,8 @@ class CallbacksSection(ConfigValues):
                 runners hold its state.
             on_checkpoint_saved: functions called after a checkpoint is complete at its place.
             on_postprocess_trajectory: functions called per agent and chunk of a training episode: when
-                the episode ends, before `on_episode_end`, and for what was played of it when `sample()`
-                ends before it does.
+                the episode ends (before `on_episode_end`), and when `sample()` ends in the middle of an
+                episode, for the steps played so far.
             on_learn_on_batch: functions called per module and update, when its train batch is complete
                 and nothing is learnt yet.
             on_environment_created: functions called after an env runner made all its sub-envs, also in
