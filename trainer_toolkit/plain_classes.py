@@ -189,9 +189,8 @@ def _form(hint: Any) -> Form:
             lambda value, array: to_plain(value, array=array),
             functools.partial(from_plain, hint),
         )
+    hint = getattr(hint, "__value__", hint)  # of a name of a type, as NDArray from NumPy 2.5 on
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hasattr(origin, "__value__"):  # a name of a type, such as NDArray from NumPy 2.5 on
-        origin = typing.get_origin(origin.__value__)
     if origin is Annotated:
         return _annotated(arguments[0], _said_of(hint))
     if origin in (Union, types.UnionType):

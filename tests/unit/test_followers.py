@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -450,6 +451,10 @@ del thread
 
 
 @pytest.mark.process
+@pytest.mark.skipif(
+    sys.version_info[:3] in {(3, 12, 0), (3, 12, 1)},
+    reason="these let no thread begin once the main thread has ended",
+)
 def test_the_end_of_the_process_ends_sinks_that_nothing_refers_to_any_more(tmp_path):
     ended = run_script(_ENDING, tmp_path, 60, 0.3)
     assert ended.stdout == "row 1\nrow 2\nrow 3\nend\n"

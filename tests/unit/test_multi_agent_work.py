@@ -38,7 +38,11 @@ class Crowd(MultiAgentEnv):
 
 
 def instructions(function):
-    """How many instructions of Python a call takes, in all functions that it calls."""
+    """How many instructions of Python a call takes, in all functions that it calls.
+
+    Python 3.12 and 3.13 count too few where a function is traced for the first time, so the same is
+    counted before.
+    """
     count = 0
 
     def trace(frame, event, argument):
@@ -68,7 +72,9 @@ def test_an_env_step_costs_what_those_that_act_cost(counted):
         with config.multi_agent(count_steps_by=counted).build_algo() as algo:
             runner = algo.env_runner
             runner.sample(num_timesteps=2 * num_agents)  # all have acted
-            few, many = (instructions(lambda n=n: runner.sample(num_timesteps=n)) for n in (10, 30))
+            _, few, many = (
+                instructions(lambda n=n: runner.sample(num_timesteps=n)) for n in (10, 10, 30)
+            )
             return (many - few) / 20
 
     assert work_of_an_env_step(160) < 1.2 * work_of_an_env_step(20)
@@ -79,7 +85,7 @@ def test_an_episode_costs_no_more_than_in_proportion_to_its_possible_agents():
         config = runner_of(num_agents=num_agents, num_at_first=num_at_first, num_steps=10)
         with config.build_algo() as algo:
             runner = algo.env_runner
-            runner.sample(num_episodes=1)
+            instructions(lambda: runner.sample(num_episodes=1))
             return instructions(lambda: runner.sample(num_episodes=1))
 
     for shown in (lambda _: 2, lambda every: every):  # few of them come, or all

@@ -69,7 +69,9 @@ def test_numbers_without_thirty_bins_between_them_lose_no_row(tmp_path, numbers)
 
 
 @pytest.mark.parametrize(
-    "value", [10**400, np.timedelta64(5, "s"), np.timedelta64("NaT")], ids=["int", "time", "NaT"]
+    "value",
+    [10**400, np.timedelta64(5, "s"), np.timedelta64("NaT", "s")],
+    ids=["int", "time", "NaT"],
 )
 def test_a_number_that_cannot_be_held_is_named_once_and_loses_no_row(value, tmp_path, caplog):
     results = TensorBoardResults(tmp_path)
