@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from multiprocessing import forkserver, util
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,6 +283,21 @@ def test_a_fork_server_that_is_stopped_makes_no_difference(dies_first, caplog):
 
     assert outcome(disturb) == undisturbed()
     assert "is stopped (SIGSTOP). It is ended, and the workers" in caplog.text
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_who_waits_for_the_end_of_a_process_ends_a_stopped_fork_server(caplog):
+    context = make_context("forkserver", lambda *_: None)
+    process = context.Process(target=time.sleep, args=(3600,))
+    with signals_deferred():
+        process.start()
+    stop_fork_server()  # it cannot tell of the end
+    os.kill(process.pid, signal.SIGKILL)
+    waiting = threading.Thread(target=process.join, daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert "is stopped (SIGSTOP). It is ended" in caplog.text
 
 
 @pytest.mark.usefixtures("short_patience")

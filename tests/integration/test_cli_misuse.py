@@ -377,6 +377,8 @@ class FullDisk(io.RawIOBase):
         pass
 
 
+# From Python 3.13 on, a stream tells that it could not be flushed when it was collected.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("write_through", [False, True])
 def test_an_output_that_cannot_be_written_is_one_message(write_through, tmp_path, capsys):
     raw = FullDisk()

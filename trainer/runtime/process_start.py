@@ -475,9 +475,15 @@ class _StartedHere(BaseProcess):
     def join(self, timeout: float | None = None) -> None:
         if self.starter != os.getpid():
             return  # in a forked copy of its parent, which multiprocessing lets wait at its end
-        if wait([self.sentinel], timeout):
-            with _LOCK:
-                super().join(timeout)
+        if timeout is None:
+            # An executor waits here, and from Python 3.12 on keeps everybody waiting who has a call
+            # for it. A stopped fork server does not tell of the end.
+            while not wait([self.sentinel], STOPPED_LIMIT_S):
+                end_stopped_fork_server()
+        elif not wait([self.sentinel], timeout):
+            return
+        with _LOCK:
+            super().join(timeout)
 
     def is_alive(self) -> bool:
         with _LOCK:
