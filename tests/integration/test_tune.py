@@ -642,7 +642,7 @@ def test_a_stopper_with_other_arguments_is_another_one(stopper, tmp_path):
     assert num_amended == [0, 1, 1]
 
 
-def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path):
+def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path, caplog):
     def later(_, row):
         return bool(row["loss"] >= 3)
 
@@ -657,6 +657,8 @@ def test_another_function_as_stop_counts_if_it_has_another_name(tmp_path):
     (told,) = grids[0].inexact_reasons
     assert "nothing was decided, recorded is stop 00000 (<lambda>()). A function given as" in told
     assert "another one if it has another name" in told
+    (warned,) = (each for each in caplog.messages if "What is recorded holds" in each)
+    assert told in warned
     assert grids[1].inexact_reasons == ()
 
 

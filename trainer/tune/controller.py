@@ -115,6 +115,7 @@ class Controller:
 
     Attributes:
         undelivered: after a replay, actions that callbacks do not know.
+        comparison: what the code of today decided otherwise than the journal.
 
     Raises:
         TuneError: the parts of the plan do not fit each other.
@@ -158,7 +159,7 @@ class Controller:
         self._cause: Cause | None = None
         self._then: list[Consequence] = []
         self._actions: list[Action] = []
-        self._comparison = Comparison()
+        self.comparison = Comparison()
         self.undelivered: list[Action] = []
 
     # ---- what the loop calls
@@ -331,8 +332,7 @@ class Controller:
             reasons.append("order='arrival' decides as rows arrive")
         if not self._stop.is_exact:
             reasons.append("a time budget or TimeoutStopper follows the clock")
-        reasons.append(self._comparison.difference)
-        return tuple(each for each in reasons if each)
+        return tuple(each for each in (*reasons, self.comparison.difference) if each)
 
     def config_of(self, number: int) -> Any:
         """The complete config of a trial, made anew from its params."""
@@ -434,7 +434,7 @@ class Controller:
         for entry in move.then:
             self._repeat_asking(entry)
             answers += self._in_time(self._apply(entry))
-        self._comparison.compare(answers, move.then, has_other_criteria=is_past)
+        self.comparison.compare(answers, move.then, has_other_criteria=is_past)
 
     def _in_time(self, answers: Iterable[Consequence]) -> list[Consequence]:
         """Judged when they are given: later, the recorded ends are applied."""
@@ -455,7 +455,7 @@ class Controller:
         else:
             return
         today = space.encode(again.params) if isinstance(again, Suggestion) else again
-        self._comparison.compare_suggestion(number, recorded, today)
+        self.comparison.compare_suggestion(number, recorded, today)
 
     # ---- a cause: noted, then those who decide are asked
 

@@ -171,6 +171,8 @@ class Experiment:
         moves = moves[: len(moves) - num_lost]
         self._elapsed_before_s = elapsed_s
         again, *more = self._replayed(moves, has_new_stop=has_new_stop)
+        if difference := self.controller.comparison.difference:
+            _LOGGER.warning("%s. What is recorded holds.", difference)
         if num_lost:
             journal.cut_last(num_lost)
         self.records.read(moves, may_change=True)
