@@ -5,13 +5,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 
 
 class Walks(gym.vector.VectorEnv[Any, Any, Any]):
     """Sub-envs walk by what they do; has a state, tasks (the distance), no autoreset of its own."""
 
-    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    metadata = {"autoreset_mode": "Disabled"}  # gymnasium 1.0 has no name for it
 
     def __init__(self, config):
         self.num_envs, self.distance = 3, 4

@@ -92,6 +92,7 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def __init__(self, task: str, num_envs: int, options: Mapping[str, Any]) -> None:
         """See `EnvPoolCreator`."""
+        self.pool: Any = None  # gymnasium 1.0 closes also what an error kept from being made
         user = 'gym_env_vectorize_mode="envpool"'
         self._library = optional_module("envpool", user=user, extra="envpool")
         self._task, self._options, self.num_envs = task, dict(options), num_envs
@@ -162,4 +163,5 @@ class EnvPoolVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the pool."""
         del kwargs
-        self.pool.close()
+        if self.pool is not None:
+            self.pool.close()
