@@ -1198,8 +1198,8 @@ MUTANTS = [
         "trainer/tune/controller.py",
         ("return [each for each in answers if not self._is_too_late(each)]", "return [*answers]"),
         (
-            "            answers += self._in_time(self._apply(entry))\n        self._comparison",
-            "            answers += self._apply(entry)\n        answers = self._in_time(answers)\n        self._comparison",
+            "            answers += self._in_time(self._apply(entry))\n        self.comparison",
+            "            answers += self._apply(entry)\n        answers = self._in_time(answers)\n        self.comparison",
         ),
         ("(answers if recorded is None else recorded)", "(answers)"),
         ("self._ask(cause, move.decided, is_past=is_past)", "self._ask(cause, move.decided)"),
