@@ -520,8 +520,8 @@ class TrainingSection(ConfigValues, section="training"):
     learner_connector = Setting[_Connector](
         None,
         optional(function()),
-        "makes connector pieces that see the episodes of an update before it learns from them (PPO "
-        "and PG); see docs/connectors.md.",
+        "makes connector pieces that see the episodes of an update before it learns from them (not "
+        "with replay); see docs/connectors.md.",
     )
     gamma = Setting[float](
         0.99,

@@ -97,7 +97,7 @@ class CQLTrainingSection(ConfigValues):
             learner_class: how updates are made: a class derived from the algorithm's own learner; see
                 docs/own-algorithm.md.
             learner_connector: makes connector pieces that see the episodes of an update before it
-                learns from them (PPO and PG); see docs/connectors.md.
+                learns from them (not with replay); see docs/connectors.md.
             gamma: the discount factor.
             torch_lr_schedulers: Torch's schedulers, which change `lr` after each update (PPO and PG):
                 `[functools.partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.99)]`.
